@@ -22,7 +22,7 @@ from engine.record.summary import read as read_summary
 from engine.record.sweep_files import RECORD, PlannedTrial, followed, read_plan, read_record
 from engine.results.claims import Claim, PaperTable
 from engine.results.class_figures import class_figure, class_figures
-from engine.results.coverage import Coverage, by_status, named
+from engine.results.completeness import Completeness, by_status, named
 from engine.results.results import Axis, Results, check_metric
 from engine.results.settings import better_way, setting_column
 from engine.results.trials import (
@@ -64,16 +64,18 @@ def load(folder: Path, metric: str | None = None) -> Results:
     for row in rows:
         if row["trial"] in damage:
             row |= reader.lost(row["trial"], damage[row["trial"]])
-    coverage = Coverage(planned=1)
+    completeness = Completeness(planned=1)
     if os.path.exists(folder / "sweep.yaml"):
-        rows, coverage = _covered(rows, names, plan, problem, {**damage, **reader.damage})
-        coverage = coverage if coverage.complete else replace(coverage, files=_files(folder, values, rows))
+        rows, completeness = _covered(rows, names, plan, problem, {**damage, **reader.damage})
+        completeness = (
+            completeness if completeness.complete else replace(completeness, files=_files(folder, values, rows))
+        )
     if missing := reader.without_partition:
         log.warning("worst_decile_accuracy is left out for %d of %d trials: %s", len(missing), len(rows), missing[0])
     asked = class_figures([sweep["metric"], metric or "", *(one.metric for one in sweep["tables"] + sweep["claims"])])
     trials = _trials_frame(rows, names, asked)
     read = {"evaluations": reader.evaluations, "facts": reader.facts}
-    results = Results(path=folder, trials=trials, coverage=coverage, **read, **sweep)
+    results = Results(path=folder, trials=trials, completeness=completeness, **read, **sweep)
     if metric not in (None, results.metric):
         check_metric(results, metric)
         results = replace(results, metric=metric, mode=better_way(metric) or "max")
@@ -166,7 +168,7 @@ def trial_records(folder: Path, plan: Sequence[PlannedTrial]) -> tuple[list[dict
 
 def _covered(
     rows: list[dict[str, Any]], axes: Sequence[str], plan: Plan, problem: str, damage: Mapping[str, str]
-) -> tuple[list[dict[str, Any]], Coverage]:
+) -> tuple[list[dict[str, Any]], Completeness]:
     """Add rows for the trials that are planned and not there; all rows in the order of their names."""
     names = {row["trial"] for row in rows} | damage.keys()
     missing = [one for one in plan or () if one.trial not in names]
@@ -184,7 +186,7 @@ def _covered(
     unplanned = sorted(names - {one.trial for one in plan or ()})
     if plan is not None and unplanned and not problem:
         problem = f"trials/ has what the plan has not: {named(unplanned)}"
-    coverage = Coverage(
+    completeness = Completeness(
         planned=None if plan is None else len(plan),
         statuses=by_status(statuses),
         missing=tuple(one.trial for one in missing),
@@ -192,7 +194,7 @@ def _covered(
         damage=dict(sorted(damage.items())),
         problem=problem,
     )
-    return sorted(rows, key=lambda row: row["trial"]), coverage
+    return sorted(rows, key=lambda row: row["trial"]), completeness
 
 
 def _files(folder: Path, sweep: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from engine.record.personal_metrics import EVERY_CLIENT, PLACE, at_the_end, by_r
 from engine.record.run_folder import RunFolder
 from engine.results.claims import Claim, PaperTable
 from engine.results.class_figures import is_class_figure
-from engine.results.coverage import OTHERS, Coverage
+from engine.results.completeness import OTHERS, Completeness
 from engine.results.facts import Facts
 from engine.results.settings import better_way, key, label, matches, setting_column, setting_frame
 from engine.results.statistics import summarise
@@ -75,7 +75,7 @@ class Results:
     trials: pd.DataFrame  # one row per trial, in trial order
     evaluations: Mapping[str, pa.Table] = field(repr=False)  # by trial: of the lineage, as in evaluations.parquet
     looks: str = "once"  # at its seeds: "repeatedly" if seeds were added until claims were decided
-    coverage: Coverage = field(default_factory=Coverage, repr=False)  # what of the plan is there
+    completeness: Completeness = field(default_factory=Completeness, repr=False)  # what of the plan is there
     facts: Mapping[str, Facts] = field(default_factory=dict, repr=False)  # by trial, of those with an experiment
     # Trial -> what else of it cannot be read; grows as tables are asked for, since large ones are not read before.
     unread: dict[str, str] = field(default_factory=dict, repr=False)

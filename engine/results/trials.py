@@ -15,7 +15,7 @@ breaks_privacy            whether a stage of the lineage is an oracle that no cl
 A trial that failed has its reason and no figures (NaN); so has one that was killed or is under way: its status is
 "running". One that a scheduler stopped early has the figures it had reached. A trial whose files are damaged, or have
 lost rows, has neither: its status is "damaged", and its reason says what is wrong. So is, as "missing", one that was
-planned and of which there is nothing: see coverage.py.
+planned and of which there is nothing: see completeness.py.
 
 Tables are read by column and YAML without building experiments, so that 500 trials take seconds; clients.parquet and
 personal.parquet, the large ones, are not read at all.
@@ -51,7 +51,7 @@ from engine.record.summary import read as read_summary
 from engine.record.wholeness import check_rows
 from engine.results import round_folders
 from engine.results.class_figures import STD
-from engine.results.coverage import STATUSES
+from engine.results.completeness import STATUSES
 from engine.results.facts import Facts, facts_of
 
 log = logging.getLogger("fedskew")

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.base.errors import require
 from engine.experiment import Experiment
-from engine.results.coverage import named
+from engine.results.completeness import named
 from engine.results.settings import key, matches, setting_label
 from engine.sweeps.space import is_grid, plain_grids
 

@@ -54,7 +54,7 @@ def diagnose_command(
         _say_of_sweep(sweep.line(frame, folder))
         print_json({"folder": folder, "file": folder / "cka.parquet", "trials": len(set(frame["trial"]))})
         return
-    from engine.run.replay import find
+    from fedskew.lab.replay import find
 
     with console.status("computing the round again"):
         diagnosis = diagnose_round(folder, number, options, stage, overrides or [], address)

@@ -50,7 +50,7 @@ def query_command(
         not (as_csv and json_wanted()), "--csv", "true", "and --json are two ways to print", "choose one of the two"
     )
     from engine.results.frames import load_results
-    from engine.results.frames.query import answer
+    from fedskew.lab.query import answer
 
     found = answer(load_results(*folders), query)
     if json_wanted():
@@ -75,7 +75,7 @@ def merge_command(
     parts: Annotated[list[Path], typer.Argument(help="folders of one sweep, split by seeds or by values of its grids")],
 ) -> None:
     """Put the folders of a sweep that was split over machines together in one; nothing is computed."""
-    from engine.results.coverage import named
+    from engine.results.completeness import named
     from fedskew.lab.sweeping.merging import merge  # with Ray Tune
 
     merged = merge(out, parts, SWEEPS)
@@ -220,7 +220,7 @@ def outcome_in(folder: Path, rope: float = 0.5) -> dict[str, Any]:
 
     results = load(folder)
     claims = [claim_values(one, effects_of(results, one.claim, rope / 100)) for one in judge(results)]
-    return {"trials": results.coverage.planned, "statuses": results.coverage.statuses, "claims": claims}
+    return {"trials": results.completeness.planned, "statuses": results.completeness.statuses, "claims": claims}
 
 
 def cite_command(folder: Folder) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from engine.results.coverage import named
+from engine.results.completeness import named
 from engine.results.settings import MARK, label
 
 

@@ -30,7 +30,6 @@ from engine.record.run_folder import RunFolder
 from engine.record.shapes import RUN
 from engine.results.claims import Claim
 from engine.results.loading import load
-from engine.run.replay import LocalModels, find, local_models, until
 from engine.run.run import run
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -42,6 +41,7 @@ from fedskew.lab.diagnosis import folder as diagnosis_folder
 from fedskew.lab.diagnosis.cka import linear_cka
 from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions, balanced_rows, correlation, diagnose, measure
 from fedskew.lab.diagnosis.sweep import diagnose_sweep
+from fedskew.lab.replay import LocalModels, find, local_models, until
 from tests.support.folders import content
 
 pytestmark = pytest.mark.slow

@@ -100,7 +100,7 @@ def test_parts_of_some_cells_are_a_sweep_of_these(trained: dict[str, Path], tmp_
     merged = merge(tmp_path / "merged", [tmp_path / "part", tmp_path / "damaged"], {})
     assert (merged.planned, merged.missing, merged.doubles) == (8, ("00003", "00004", "00005", "00007"), 2)
     assert len(merged.damaged) == 1 and "summary.json" in merged.damaged[0]
-    assert load(merged.folder).coverage.statuses == {"finished": 4, "missing": 4}
+    assert load(merged.folder).completeness.statuses == {"finished": 4, "missing": 4}
     alone = small_sweeps.in_process("cells", tmp_path / "alone", "algorithm=fedavg", "alpha=0.1", "seeds=[7]")
     merged = merge(tmp_path / "few", [trained["avg"], alone], {})
     assert SweepFolder(merged.folder).sweep()["overrides"] == ["algorithm=[{name: fedavg}]", "seeds=[0, 1, 7]"]
@@ -357,5 +357,5 @@ def test_what_is_taken_is_the_one_that_has_ended(mine: tuple[Path, Path], tmp_pa
     edit(mine[0] / "trials" / "00001" / "trial.json", status="running", rounds=3)
     (mine[0] / "trials" / "00001" / "summary.json").unlink()
     found: Merged = merge(tmp_path / "merged", [*mine, other], SWEEPS)
-    assert load(found.folder).coverage.statuses == {"finished": 8}
+    assert load(found.folder).completeness.statuses == {"finished": 8}
     assert (found.doubles, found.taken[str(other)]) == (3, 1)

@@ -17,8 +17,8 @@ from engine.record.run_folder import RunFolder
 from engine.record.tables import GROUP_ROWS
 from engine.results.frames import Frames, load_results
 from engine.results.frames.frame_columns import AXES, FIGURES, TABLES, markdown
-from engine.results.frames.query import answer
 from engine.results.loading import load
+from fedskew.lab.query import answer
 from tests.support.sweep_folders import ALPHA, BASE, MU, make_run, make_sweep
 
 ROOT = Path(__file__).parents[2]

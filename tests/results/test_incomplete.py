@@ -60,8 +60,9 @@ def test_what_is_missing_is_said_everywhere(
     head, rows = page.table("trials")
     assert [row[0] for row in rows if row[head.index("status")] == "missing"] == list(GONE)
     plain = json.loads((report / "report.json").read_text())
-    assert plain["coverage"]["planned"] == 24 and plain["coverage"]["statuses"] == {"finished": 20, "missing": 4}
-    assert plain["coverage"]["complete"] is False and plain["coverage"]["missing"] == list(GONE)
+    told = plain["completeness"]
+    assert told["planned"] == 24 and told["statuses"] == {"finished": 20, "missing": 4}
+    assert told["complete"] is False and told["missing"] == list(GONE)
     assert all("missing" in claim["lacks"] for claim in plain["claims"])
     claims: Any = pd.read_csv(report / "claims.csv")
     assert claims["lacks"].str.contains("missing").all()
@@ -91,38 +92,38 @@ def test_a_claim_lacks_what_it_rests_on_alone(lossy: Path) -> None:
 def test_a_sweep_that_is_whole_says_nothing(whole: Path) -> None:
     """Kills: a banner on every page."""
     results = load(whole)
-    assert results.coverage.complete and results.coverage.sentences() == []
-    assert (results.coverage.figure, results.coverage.counts) == ("24", "24 finished")
+    assert results.completeness.complete and results.completeness.sentences() == []
+    assert (results.completeness.figure, results.completeness.counts) == ("24", "24 finished")
 
 
 def test_the_repair_names_the_files_that_it_needs(lossy: Path) -> None:
     """Kills: a command to resume that a sweep of one's own file, or with parts of one, refuses for want of it."""
-    assert "--with" not in " ".join(load(lossy).coverage.sentences(lossy))
+    assert "--with" not in " ".join(load(lossy).completeness.sentences(lossy))
     part = {"name": "mine", "origin": "file", "place": "/code/my method.py", "version": None, "code": "0" * 16}
     for trial in ("00000", "00001"):
         (lossy / "trials" / trial / "parts.json").write_text(json.dumps({"stages.train.algorithm": part}))
     (lossy / "sweep.yaml").write_text((lossy / "sweep.yaml").read_text() + "reference: /code/mine.py:two_rates\n")
     given = "--with /code/mine.py --with '/code/my method.py'"
     for folder, begin in ((lossy, f"fedskew resume {lossy}"), (None, "fedskew resume with this folder and")):
-        assert f"{begin} {given} computes what is not there" in " ".join(load(lossy).coverage.sentences(folder))
+        assert f"{begin} {given} computes what is not there" in " ".join(load(lossy).completeness.sentences(folder))
 
 
 def test_an_earlier_version_planned_in_silence(lossy: Path) -> None:
     """Kills: a sweep without a plan that counts as whole; settings that are made up; a damaged plan that
     is believed."""
     (lossy / PLAN).unlink()
-    coverage = load(lossy).coverage
-    assert (coverage.planned, coverage.statuses, coverage.missing) == (24, {"finished": 20, "missing": 4}, GONE)
-    assert coverage.nameless == GONE and len(load(lossy).trials) == 20
+    found = load(lossy).completeness
+    assert (found.planned, found.statuses, found.missing) == (24, {"finished": 20, "missing": 4}, GONE)
+    assert found.nameless == GONE and len(load(lossy).trials) == 20
     (lossy / PLAN).write_text('{"trials": [{"trial": "00000", "seed": 0')
-    coverage = load(lossy).coverage
-    assert coverage.planned == 24 and "plan.json cannot be read" in coverage.problem and not coverage.complete
+    found = load(lossy).completeness
+    assert found.planned == 24 and "plan.json cannot be read" in found.problem and not found.complete
     (lossy / PLAN).unlink()
     sweep = (lossy / "sweep.yaml").read_text()
     (lossy / "sweep.yaml").write_text(sweep.replace("kind: grid", "kind: grid", 1) + "samples: many\n")
-    coverage = load(lossy).coverage
-    assert coverage.planned is None and not coverage.complete
-    assert "how many trials were planned is not recorded" in " ".join(coverage.sentences())
+    found = load(lossy).completeness
+    assert found.planned is None and not found.complete
+    assert "how many trials were planned is not recorded" in " ".join(found.sentences())
 
 
 def test_what_the_plan_has_not_is_said(lossy: Path) -> None:
@@ -130,8 +131,8 @@ def test_what_the_plan_has_not_is_said(lossy: Path) -> None:
     shutil.copytree(lossy / "trials/00000", lossy / "trials/00099")
     record = lossy / "trials/00099/trial.json"
     record.write_text(record.read_text().replace("00000", "00099"))
-    coverage = load(lossy).coverage
-    assert not coverage.complete and "00099" in coverage.problem and len(coverage.missing) == 4
+    found = load(lossy).completeness
+    assert not found.complete and "00099" in found.problem and len(found.missing) == 4
 
 
 # --- damage ---------------------------------------------------------------------------------------------------
@@ -227,8 +228,8 @@ def test_damage_to_a_trial_costs_that_trial_alone(pair: Path, tmp_path: Path, ki
     assert trials[list(METRICS)].iloc[2].drop(["rounds", "rounds_asked", "rounds_computed"]).isna().all()
     others = [number for number in range(4) if number != 2]
     pd.testing.assert_frame_equal(trials.iloc[others], before.iloc[others], check_dtype=False)
-    assert results.coverage.statuses == {"finished": 3, "damaged": 1}
-    assert list(results.coverage.damage) == ["00002"]
+    assert results.completeness.statuses == {"finished": 3, "damaged": 1}
+    assert list(results.completeness.damage) == ["00002"]
     results.local_curves()
     assert "00002" not in set(results.curves()["trial"])
 
@@ -245,6 +246,6 @@ def test_a_report_of_damaged_trials_is_written(pair: Path, tmp_path: Path) -> No
     assert "4 trials are here (1 finished, 3 damaged)" in text
     for place in ("00000/summary.json", "00001/experiment.yaml", "00003/trial.json", "00002/personal.parquet"):
         assert place in text
-    assert json.loads((folder / "report/report.json").read_text())["coverage"]["damage"].keys() == {
+    assert json.loads((folder / "report/report.json").read_text())["completeness"]["damage"].keys() == {
         "00000", "00001", "00002", "00003",
     }  # fmt: skip

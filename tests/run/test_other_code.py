@@ -12,8 +12,8 @@ from engine.experiment import Experiment
 from engine.record.checkpoints import Checkpoint, Checkpoints
 from engine.record.run_folder import RunFolder
 from engine.run.log import Messages
-from engine.run.replay import find, local_models
 from engine.run.run import Run, run
+from fedskew.lab.replay import find, local_models
 from tests.support.tiny import experiment, open_driver
 
 SMALL: dict[str, Any] = {

@@ -13,12 +13,12 @@ from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.record.store import StageStore
-from engine.run.replay import until as until_round
 from engine.run.run import run
 from engine.server.stopping import Ended, Stopping
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from fedskew.lab.diagnosis.embedding import embed
 from fedskew.lab.floor.measured import cut_short
+from fedskew.lab.replay import until as until_round
 from fedskew.lab.scaling.study import endless
 from tests.support.small_sweeps import Alone, base
 from tests.support.tiny import Driven, drive, drive_with_store, experiment, open_driver

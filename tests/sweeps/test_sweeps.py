@@ -417,7 +417,7 @@ def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, SweepResult]) -> 
     assert healthy is not None
     folder.write(dataclasses.replace(healthy, status="failed", reason="no space left"))
     assert cli_sweep.resume(folder.path, None, retry_failed=False) == 1  # nothing is left of it
-    assert load_results(folder.path).coverage.statuses["failed"] == 2
+    assert load_results(folder.path).completeness.statuses["failed"] == 2
     assert (folder.path / "report" / "report.html").exists()
     _, outcome = resume_sweep(folder.path, retry_failed=True)
     assert outcome.statuses == {"finished": 1, "failed": 1}
@@ -494,7 +494,7 @@ def test_killed_and_resumed_equals_undisturbed(grid: Path, tmp_path: Path) -> No
     (trials / wrong / "summary.json").write_text(json.dumps(before[wrong] | {"accuracy": "high"}))
     (trials / unknown / "experiment.yaml").unlink()
     (trials / cut / "rounds.parquet").write_bytes(b"PAR1")
-    found = load_results(folder).coverage.statuses
+    found = load_results(folder).completeness.statuses
     assert (found["finished"], found["damaged"]) == (len(kept), 4)
     assert sum(found.values()) == 8
     _, again = resume_sweep(folder)

@@ -47,7 +47,7 @@ class Frames:
         """What cannot be read, by ``SOURCE:TRIAL``; it may grow as large tables are read."""
         found: dict[str, str] = {}
         for source, results in self.folders.items():
-            damage = {**results.coverage.damage, **results.unread}
+            damage = {**results.completeness.damage, **results.unread}
             found |= {f"{source}:{trial}": told for trial, told in sorted(damage.items())}
         return found
 
@@ -110,8 +110,8 @@ def load_results(*folders: Path | str, metric: str | None = None) -> Frames:
         require(place not in places[:number], "folders", paths[number], "is given twice", "name it once")
     frames = Frames({name: load(path, metric) for name, path in zip(_names(places), paths, strict=True)})
     for source, results in frames.folders.items():
-        if not results.coverage.complete and results.coverage.damage:
-            log.warning("%s: %s", source, " ".join(results.coverage.sentences(results.path)))
+        if not results.completeness.complete and results.completeness.damage:
+            log.warning("%s: %s", source, " ".join(results.completeness.sentences(results.path)))
     return frames
 
 

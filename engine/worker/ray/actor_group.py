@@ -47,7 +47,6 @@ class ActorGroup:
         self._execution = execution
         self._share = share
         self._slots: list[ActorSlot | None] = [self._start() for _ in range(execution.actors)]
-        self._idle: list[ActorSlot] = []  # see use
         self.low_memory = set[str]()  # nodes on which memory did not do: one call batch at a time for an actor there
         self.tried_alone = False  # whether the last actor was tried alone, since memory did not do
         self.numerics: dict[str, str] = {}
@@ -127,17 +126,12 @@ class ActorGroup:
         """Number the actors that are left from 0 on; between runs of calls."""
         self._slots = [slot for slot in self._slots if slot is not None]
 
-    def use(self, count: int) -> None:
-        """Use the first ``count`` from now on; the others wait until they are used again."""
-        everyone = [*(self[number] for number in self.numbers), *self._idle]
-        self._slots, self._idle = [*everyone[:count]], everyone[count:]
-
     def kill_all(self) -> None:
-        """Kill every actor, those that wait as well."""
-        for slot in [*self._slots, *self._idle]:
+        """Kill every actor."""
+        for slot in self._slots:
             if slot is not None:
                 ray.kill(slot.handle)
-        self._slots, self._idle = [], []
+        self._slots = []
 
     def not_started(self, pending: int) -> ResourceError:
         """Return the error to raise where ``pending`` actors are overdue."""

@@ -70,10 +70,6 @@ class RayPool(Pool):
         """The node, the process and the GPU of each actor."""
         return self._actors.placement
 
-    def use(self, count: int) -> None:
-        """Run on the first ``count`` actors from now on; the others wait until they are used again."""
-        self._actors.use(count)
-
     def run(self, method: str, shared: Tensors, job: Any, calls: Sequence[Call], what: str) -> Iterator[Any]:
         self._token += 1
         self._actors.renumber()

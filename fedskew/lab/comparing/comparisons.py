@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from engine.results.claims import PaperTable, Published
-from engine.results.coverage import OTHERS
+from engine.results.completeness import OTHERS
 from engine.results.results import Group, Results, averaged_axes, grouped, larger_is_better
 from engine.results.settings import key, matches, setting_frame, setting_label
 from engine.results.statistics import CONFIDENCE, finite, mean, summarise

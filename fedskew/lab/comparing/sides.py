@@ -19,7 +19,7 @@ from engine.base.errors import RunFolderError, require
 from engine.base.opening import read_bytes
 from engine.experiment.execution import IDENTITY
 from engine.record.metrics import REPORTED
-from engine.results.coverage import named
+from engine.results.completeness import named
 from engine.results.facts import Facts
 from engine.results.results import Results, check_metric
 from engine.results.settings import key, label, setting_label

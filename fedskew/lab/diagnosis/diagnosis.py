@@ -7,7 +7,7 @@
     found.figures     what a trial of a sweep is described with
 
 The models are those of the round's cohort right after local training and before aggregation, computed again by
-``engine/run/replay.py``. The inputs are the same for all: a balanced part of the test set. Protocol and claims: Luo et
+``fedskew/lab/replay.py``. The inputs are the same for all: a balanced part of the test set. Protocol and claims: Luo et
 al. 2021, "No Fear of Heterogeneity" (arXiv:2106.05001), sec. 3.
 """
 
@@ -33,8 +33,8 @@ from engine.data import Dataset
 from engine.data.samples.batches import Rows
 from engine.experiment import Experiment
 from engine.models import MODELS
-from engine.run.replay import LocalModels, find, local_models
 from fedskew.lab.diagnosis.cka import LEAST_ROWS, Estimator, Matrices, Profile, chance, pairwise, profile
+from fedskew.lab.replay import LocalModels, find, local_models
 
 log = logging.getLogger("fedskew")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from engine.base.files import write_atomically
 from engine.results import round_folders
-from engine.run.replay import Round
 from fedskew.lab.diagnosis import figures as drift_figures
 from fedskew.lab.diagnosis.diagnosis import Diagnosis
 from fedskew.lab.frames import write_frame
+from fedskew.lab.replay import Round
 
 TextTable = tuple[list[str], list[list[str]]]  # head, rows
 

@@ -21,11 +21,11 @@ from typing import Any
 import pandas as pd
 
 from engine.results.trials import columns_of, read_json
-from engine.run.replay import find
 from fedskew.lab.diagnosis import folder as written
 from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions, diagnose
 from fedskew.lab.figures.diagnosed import TABLE
 from fedskew.lab.frames import write_frame
+from fedskew.lab.replay import find
 from fedskew.lab.trial_by_trial import trial_by_trial
 
 

@@ -35,7 +35,7 @@ from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import write_atomically
 from engine.base.opening import read_text
 from engine.results.claims import Claim
-from engine.results.coverage import ENDED, Coverage, by_status
+from engine.results.completeness import ENDED, Completeness, by_status
 from engine.results.results import Axis, Results
 from engine.results.settings import setting_column
 from engine.results.trials import METRICS
@@ -201,7 +201,7 @@ class Entry:
         looks = self.definition.get("looks", "once")
         if looks not in INTERVAL_RULES:
             raise ValueError(f"its seeds were looked at {looks!r}")
-        coverage = Coverage(planned=len(rows), statuses=by_status(row["status"] for row in rows))
+        completeness = Completeness(planned=len(rows), statuses=by_status(row["status"] for row in rows))
         return Results(
             path=Path(self.name),
             name=self.name,
@@ -216,7 +216,7 @@ class Entry:
             claims=claims,
             trials=pd.DataFrame(series),
             evaluations={},
-            coverage=coverage,
+            completeness=completeness,
             looks=looks,
         )
 

@@ -29,7 +29,7 @@ from engine.record.stage_hashes import CODE
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import BEGUN, SEARCHES, read_plan, tuned_by
 from engine.results.claims import Claim
-from engine.results.coverage import ENDED
+from engine.results.completeness import ENDED
 from engine.results.loading import load, trial_records
 from engine.results.results import Results
 from engine.results.settings import key

@@ -16,7 +16,7 @@ from engine.base.errors import FedskewError
 from engine.experiment import Experiment
 from engine.experiment.dotted_keys import parse_assignment
 from engine.results.claims import Claim
-from engine.results.coverage import lacks
+from engine.results.completeness import lacks
 from engine.results.settings import key
 from fedskew.lab.comparing.sides import leaves
 from fedskew.lab.comparing.verdicts import Verdict, judge, rests_on

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from engine.record.run_folder import BREAKS_PRIVACY
-from engine.results.coverage import lacks
+from engine.results.completeness import lacks
 from engine.results.results import Results
 from engine.results.settings import names_oracle, setting_label
 from fedskew.lab import figures
@@ -70,7 +70,7 @@ def _view(number: int, verdict: Verdict, results: Results, rope: float) -> Claim
     trials = rests_on(results, verdict.claim)
     oracle = names_oracle(verdict.claim.sides) or any(row["breaks_privacy"] == 1 for row in trials)
     numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * oracle
-    lacking = lacks(trials, len(results.coverage.nameless))
+    lacking = lacks(trials, len(results.completeness.nameless))
     effects = effects_of(results, verdict.claim, rope)
     beside = _beside(effects, measured, len(verdict.cells) > 1)
     return ClaimView(number, verdict, effects, numbers, beside, _places(verdict), cells, drawing, lacking)

@@ -40,7 +40,7 @@ def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str
     best = ranked(settings, results.mode)
     rows = []
     if results.axes or len(trials) != 1:
-        rows.append(("trials", results.coverage.figure, results.coverage.counts))
+        rows.append(("trials", results.completeness.figure, results.completeness.counts))
         rows.append(("seeds", f"{len(results.seeds)}", seeds_text(results.seeds)))
     else:
         rows.append(("status", trials[0]["status"], trials[0]["reason"] or ""))

@@ -21,7 +21,7 @@ from engine.base.opening import read_text
 from engine.base.owned import Shape, owned
 from engine.record import parts
 from engine.record.summary import read as read_summary
-from engine.results.coverage import Coverage
+from engine.results.completeness import Completeness
 from engine.results.loading import load, write_trials
 from engine.results.results import Results
 from fedskew.lab.comparing.effects import ROPE
@@ -63,7 +63,7 @@ def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
     """
     refuse_links(Path(folder))
     results = load(Path(folder), metric)
-    files, coverage = _contents(results, rope)
+    files, completeness = _contents(results, rope)
     target = results.path / "report"
     with writing(results.path):
         target.mkdir(exist_ok=True)
@@ -73,12 +73,12 @@ def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
         for name, content in files.items():
             write_atomically(target / name, content)
         write_trials(results)
-    if not coverage.complete:
-        log.warning("%s", " ".join(coverage.sentences(Path(folder))))
+    if not completeness.complete:
+        log.warning("%s", " ".join(completeness.sentences(Path(folder))))
     return target / "report.html"
 
 
-def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Coverage]:
+def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Completeness]:
     """Make the files by name; and say what of the plan is there."""
     settings, claims, tables = settings_of(results), claim_views(results, rope), paper_tables(results)
     groups, frames = figure_groups(results, settings)
@@ -93,7 +93,7 @@ def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Co
     if claims:
         frames["claims"] = claims_frame(claims)
     # Now that every table has been read: what of them was damaged is known.
-    coverage = replace(results.coverage, damage={**results.coverage.damage, **results.unread})
+    completeness = replace(results.completeness, damage={**results.completeness.damage, **results.unread})
     drawings = [*(view.drawing for view in claims), *(view.diagram for view in tables)]
     drawings += [drawing for group in groups for drawing in group.drawings]
     files: dict[str, bytes | str] = {f"{name}.csv": csv_text(frame) for name, frame in frames.items()}
@@ -103,7 +103,7 @@ def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Co
     for table, about in in_latex:
         files[f"{table.name}.tex"] = table.latex(f"tab:{sweep}:{table.name}", about if about != table.title else "")
     lacks = frames["claims"].to_dict("records") if claims else []
-    summary = _plain({"name": results.name, "coverage": coverage.to_mapping(), "claims": lacks})
+    summary = _plain({"name": results.name, "completeness": completeness.to_mapping(), "claims": lacks})
     files["report.json"] = json.dumps(summary, indent=2, allow_nan=False) + "\n"
     asked = results.path / "sweep.yaml"
     files["report.html"] = render(
@@ -113,7 +113,7 @@ def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Co
         profile=results.profile,
         title=results.title,
         facts=facts(results, settings),
-        coverage=coverage,
+        completeness=completeness,
         claims=claims,
         ledger=ledger_note(results),
         tables=tables,
@@ -126,7 +126,7 @@ def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Co
         origin=read_text(asked if asked.exists() else results.path / "experiment.yaml"),
         versions=_computed_with(results),
     )
-    return files, coverage
+    return files, completeness
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ import pandas as pd
 from engine.base.errors import ConfigError
 from engine.record.run_folder import BREAKS_PRIVACY
 from engine.results.claims import PaperTable
-from engine.results.coverage import OTHERS
+from engine.results.completeness import OTHERS
 from engine.results.results import Results
 from engine.results.settings import key, matches, names_oracle, setting_label
 from fedskew.lab.comparing.comparisons import comparisons, paper_frame

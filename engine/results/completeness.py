@@ -1,4 +1,4 @@
-"""The coverage of a sweep: trials planned, ended, missing and damaged, so that no part of it passes for all.
+"""How complete a sweep is: trials planned, ended, missing and damaged, so that no part of it passes for all.
 
 A *missing* trial is planned and has no record: it has not begun, or its folder is gone. A *damaged* one has files that
 cannot be read, or that have lost rows; it has no figures. ``fedskew resume`` computes both, and goes on with those that
@@ -23,7 +23,7 @@ NOT_PLANNED = "how many trials were planned is not recorded"
 
 
 @dataclass(frozen=True)
-class Coverage:
+class Completeness:
     """What of a sweep's plan is there."""
 
     planned: int | None = None  # None: nobody knows
