@@ -187,7 +187,7 @@ COVERED: dict[str, list[str]] = {
     "1.12.10": [
         "test_cka.py::test_invariances",
         "test_cka.py::test_bounds",
-        "test_cka.py::test_forms_agree",
+        "test_cka.py::test_both_estimators_are_their_definitions",
         "test_cka.py::test_a_general_linear_map_is_seen",
         "test_cka.py::test_unrelated_activations",
     ],
