@@ -22,17 +22,18 @@ _again = ""
 _stopped_by: list[int] = []  # the signals that asked this command to stop, in order
 
 
-def begin(telling: int, alive: int, libraries: int) -> None:
+def begin(telling: int, signalling: int, alive: int, libraries: int) -> None:
     """Be the child of a parent, and end as at SIGTERM when it is gone.
 
-    Descriptors: ``telling`` takes lines of text, and a byte for each signal that this process gets; ``alive`` comes to
-    its end with the parent; to the file ``libraries`` goes what is written past Python's own streams: Ray writes from
-    many threads, in the middle of a progress bar.
+    Descriptors: ``telling`` takes lines of text, ``signalling`` a byte for each signal that this process gets;
+    ``alive`` comes to its end with the parent; to the file ``libraries`` goes what is written past Python's own
+    streams: Ray writes from many threads, in the middle of a progress bar.
     """
     global _telling
     _telling = telling
-    os.set_blocking(telling, False)
-    signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
+    for pipe in (telling, signalling):
+        os.set_blocking(pipe, False)
+    signal.set_wakeup_fd(signalling, warn_on_full_buffer=False)
     sys.stdout.flush()
     sys.stderr.flush()
     for number, name in ((1, "stdout"), (2, "stderr")):

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from textwrap import shorten
 
 import typer
 
 from engine.base.declared import declared
 from engine.experiment import CHOICES, SECTIONS, keys
 from tune_configs import EXPERIMENTS, SWEEPS
+
+HELP = 60  # characters of a text beside a word: typer breaks long ones, and fish takes each line for a word
 
 
 def sweeps() -> list[str]:
@@ -22,7 +25,8 @@ def sweeps() -> list[str]:
 def experiments_and_keys(ctx: typer.Context, incomplete: str) -> Iterator[str | tuple[str, str]]:
     """Yield what ``fedskew run`` takes: a name with a line on it where the first word is typed, then ``key=value``."""
     if not ctx.params.get("what"):
-        yield from ((name, inspect.getdoc(function) or "") for name, function in EXPERIMENTS.items())
+        for name, function in EXPERIMENTS.items():
+            yield name, shorten(inspect.getdoc(function) or "", HELP)
         yield from sweeps()
     yield from assignments(ctx, incomplete)
 

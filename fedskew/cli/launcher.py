@@ -51,17 +51,18 @@ def guarded(command: Callable[[], None]) -> int:
     _adopt_orphans()
     libraries, said = tempfile.mkstemp(prefix="fedskew-said-", suffix=".txt")
     told, telling = os.pipe()
+    signals, signalling = os.pipe()
     alive, living = os.pipe()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)  # until either process has somebody who takes them
     child = os.fork()
     if child == 0:
-        for descriptor in (told, living):
+        for descriptor in (told, signals, living):
             os.close(descriptor)
-        command_process.begin(telling, alive, libraries)
+        command_process.begin(telling, signalling, alive, libraries)
         command_process.run(command, mask)
-    for descriptor in (telling, alive, libraries):
+    for descriptor in (telling, signalling, alive, libraries):
         os.close(descriptor)
-    status, messages = _until_ended(child, told, mask)
+    status, messages = _until_ended(child, told, signals, mask)
     _end_orphans(before)
     _remove_sessions(child)
     if "ended" in messages:
@@ -72,24 +73,26 @@ def guarded(command: Callable[[], None]) -> int:
     return 128 + number if number in (*HANDED_ON, signal.SIGKILL) else DIED
 
 
-def _until_ended(child: int, told: int, mask: Iterable[int]) -> tuple[int, dict[str, str]]:
+def _until_ended(child: int, told: int, signals: int, mask: Iterable[int]) -> tuple[int, dict[str, str]]:
     """Wait, with that mask of signals, and hand on those that the child did not get itself.
 
-    Return the child's status and what it told last, by kind. It tells lines and, for each signal that it gets, a byte.
+    Return the child's status and what it told last, by kind. Pipes: ``told`` has its lines, ``signals`` a byte for each
+    signal that it got.
     """
     got, reached = dict[int, float](), dict[int, float]()  # signal -> when it came here, and to the child
     for number in HANDED_ON:
         if signal.getsignal(number) != signal.SIG_IGN:  # under nohup
             signal.signal(number, lambda number, _: got.setdefault(number, time.monotonic()))
-    os.set_blocking(told, False)
+    for pipe in (told, signals):
+        os.set_blocking(pipe, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     ended, status, text, messages, leaving = 0, 0, "", dict[str, str](), float("inf")
     while not ended:
-        select.select([told], [], [], SAME)
+        select.select([told, signals], [], [], SAME)
         ended, status = os.waitpid(child, os.WNOHANG)
-        said, now = _read(told), time.monotonic()
-        reached |= {byte: now for byte in said if byte in HANDED_ON}
-        text += said.translate(None, bytes(HANDED_ON)).decode(errors="replace")
+        now = time.monotonic()
+        reached |= dict.fromkeys(_read(signals), now)
+        text += _read(told).decode(errors="replace")
         messages = dict(line.split(" ", 1) for line in text.split("\n")[:-1])  # the last one has not come whole
         leaving = min(leaving, now) if "ended" in messages else leaving
         due = [number for number, when in got.items() if now >= when + SAME]

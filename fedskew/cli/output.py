@@ -106,12 +106,13 @@ def alone_on_stdout(words: Sequence[str]) -> Iterator[None]:
     if not _Object.wanted:
         yield
         return
-    _Object.stream = sys.stdout
+    kept = _Object.stream = sys.stdout
+    sys.stdout = sys.stderr
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+        yield
     finally:
-        _Object.stream = None
+        if not child.is_child():  # which ends now, and Ray's threads may print until then
+            sys.stdout, _Object.stream = kept, None
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -122,8 +123,8 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return ``value`` as JSON has it: paths and whatever else JSON lacks as text, NaN and infinity as None."""
-    return to_jsonable_python(value, inf_nan_mode="null", fallback=_number_or_text)
+    """Return ``value`` as JSON has it: paths and whatever else JSON lacks as text (bytes in base64), NaN as None."""
+    return to_jsonable_python(value, inf_nan_mode="null", bytes_mode="base64", fallback=_number_or_text)
 
 
 def _number_or_text(value: Any) -> Any:

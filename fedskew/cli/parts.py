@@ -19,7 +19,7 @@ def check_command(
     what: Annotated[
         str,
         typer.Argument(
-            autocompletion=lambda: [name for registry in CHOICES.values() for name in registry],
+            autocompletion=lambda: [name for registry in CHOICES.values() for name in registry.names()],
             help="a Python file with parts of your own, or the name of a part",
         ),
     ],
@@ -94,7 +94,9 @@ def _shown(checks: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
 
 
 def new_command(
-    kind: Annotated[str, typer.Argument(help="algorithm | model | data | partition")],
+    kind: Annotated[
+        str, typer.Argument(autocompletion=lambda: [*CHOICES], help="algorithm | model | data | partition")
+    ],
     name: Annotated[str, typer.Argument(help="of the part, and of its file")],
     out: Annotated[Path, typer.Option(help="the folder to write to")] = Path("."),
 ) -> None:

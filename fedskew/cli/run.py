@@ -219,7 +219,7 @@ def show_summary(summary: dict[str, Any], folder: RunFolder) -> None:
         stage.name: "" if has_global_model(stage.algorithm) or is_personal else ", own models"
         for stage in folder.experiment().chain
     }
-    pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "classes", "matrices", "sampler")]
+    pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "sampler")]
     said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
     own = [(METRICS[name].short, _percent(summary[name])) for name in PERSONAL if name in summary.keys() - said_above]
     stopped = f", ended by stop.{summary['stopped_by']}" if summary.get("stopped_by") else ""

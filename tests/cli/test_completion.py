@@ -58,10 +58,12 @@ def test_bash(typed: list[str], wanted: list[str]) -> None:
 
 
 def test_other_shells() -> None:
-    """Kills: a whole ``key=value`` answered by its value alone."""
+    """Kills: a whole ``key=value`` answered by its value alone; a text on a name that fish takes for more words."""
     fish = {"_FEDSKEW_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     found = answered(**fish, _TYPER_COMPLETE_ARGS="fedskew run algorithm.name=fedp").split()
     assert found == ["algorithm.name=fedprox", "algorithm.name=fedper", "algorithm.name=fedproto"]
+    (line,) = answered(**fish, _TYPER_COMPLETE_ARGS="fedskew run qui").splitlines()
+    assert line.startswith("quickstart\t")
 
 
 def test_own_parts_are_completed(tmp_path: Path) -> None:

@@ -173,4 +173,4 @@ def test_one_object_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
     with alone_on_stdout(["report"]):
         print_json({})
     assert capsys.readouterr().out == ""
-    assert plain((True, None, "é")) == [True, None, "é"]
+    assert plain((True, None, "é", b"\xff")) == [True, None, "é", "_w=="]

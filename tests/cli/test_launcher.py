@@ -56,10 +56,18 @@ def ends(body: str, *words: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     ("body", "code"),
-    [("pass", 0), ("sys.exit(2)", 2), ("sys.exit(None)", 0), ("sys.exit(143)", 143), ("raise KeyboardInterrupt", 130)],
+    [
+        ("pass", 0),
+        ("sys.exit(2)", 2),
+        ("sys.exit(None)", 0),
+        ("sys.exit(143)", 143),
+        ("raise KeyboardInterrupt", 130),
+        ("for n in (10, 14): signal.signal(n, lambda *_: None), os.kill(os.getpid(), n)\nsys.exit(2)", 2),
+    ],
 )
 def test_a_command_that_ends_has_its_own_exit_code(body: str, code: int) -> None:
-    """Kills: another exit code, and a sentence where the command has said its own."""
+    """Kills: another exit code, and a sentence where the command has said its own; signals of the command's own, of
+    which one is the number of a line break, read as what it tells."""
     assert ends(body) == (code, "", "")
 
 
@@ -120,7 +128,8 @@ class Told:
         self._script = list(script)
         self._now = self._start = 1000.0
         self._got: Callable[[int, None], object] = lambda *_: None  # what the parent does with a signal
-        told, self._telling = os.pipe()
+        told, _ = os.pipe()
+        signals, self._signalling = os.pipe()
         monkeypatch.setattr(launcher, "select", SimpleNamespace(select=self._select))
         monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: self._now))
         monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_DFL)
@@ -129,7 +138,7 @@ class Told:
         monkeypatch.setattr(os, "kill", self._kill)
         with monkeypatch.context() as patch:
             patch.setattr(signal, "pthread_sigmask", lambda *_: None)
-            launcher._until_ended(1, told, [])
+            launcher._until_ended(1, told, signals, [])
 
     def _select(self, reads: object, writes: object, errors: object, seconds: float) -> None:
         until = self._now + seconds
@@ -139,13 +148,13 @@ class Told:
             if who == "parent":
                 self._got(number, None)
             else:
-                os.write(self._telling, bytes([number]))
+                os.write(self._signalling, bytes([number]))
         else:
             self._now = until
 
     def _kill(self, pid: int, number: int) -> None:
         self.sent.append((round(self._now - self._start, 3), number))
-        os.write(self._telling, bytes([number]))  # the child has got it
+        os.write(self._signalling, bytes([number]))  # the child has got it
 
 
 @pytest.mark.parametrize(

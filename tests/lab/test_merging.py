@@ -179,6 +179,14 @@ def other_rate(a: Path, b: Path) -> list[Path]:
     return [a, made(b.parent / "rate", "seeds=[1]", base=("local.lr=0.5",))]
 
 
+def other_partition_seed(a: Path, b: Path) -> list[Path]:
+    return [a, made(b.parent / "drawn", "seeds=[1]", base=("partition.seed=7",))]
+
+
+def other_hardware(a: Path, b: Path) -> list[Path]:
+    return [a, made(b.parent / "mixed", "seeds=[1]", base=("execution.mixed_hardware=true",))]
+
+
 def other_sweep(a: Path, b: Path) -> list[Path]:
     values = yaml.safe_load((b / "sweep.yaml").read_text())
     named = named_sweeps.load("ccvr.headline", "laptop", ["seeds=[1]"], SWEEPS)
@@ -225,6 +233,8 @@ def a_link(a: Path, b: Path) -> list[Path]:
 REFUSED = {
     same_seed: r"a/trials/00002 and .*other/trials/00002 .* \(mu=0.1, alpha=0.05, seed 0\) with other bits",
     other_rate: "rate is not of the sweep of .*a: its local.lr is 0.5, there 0.1",
+    other_partition_seed: "drawn is not of the sweep of .*a: its partition.seed is 7, there 0",
+    other_hardware: "mixed is not of the sweep of .*a: its execution.mixed_hardware is true, there false",
     other_sweep: "b is not of the sweep of .*a: its sweep is ccvr.headline, there drift.fedprox_mu",
     changed_since: "b was begun as another sweep",
     other_code: "b/trials/00001 was computed by other code than this",

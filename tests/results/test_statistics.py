@@ -211,7 +211,3 @@ def test_seeds_needed_has_no_answer() -> None:
     assert seeds_needed([-0.01, 0.01]) is None
     assert seeds_needed(sample(5, 0.0001, 0.02)) is None
     assert seeds_needed([0.01, 0.01]) == seeds_needed([0.0, 0.0], margin=0.01) == seeds_needed([0.0, 0.0]) == 6
-
-
-def test_difference_is_paired_on_differences() -> None:
-    """Kills: two ways to the same figure that part."""

@@ -267,7 +267,7 @@ class _Network:
         return widths, names | {"features": "body"}
 
     def groups(self, networks: int) -> Iterator[list[str]]:
-        """Layers of which one network's activations, and the profiles of all, fit into memory together."""
+        """Layers of which one network's activations, and the profiles of all, fit into memory; at least one."""
         group, size = list[str](), 0
         for layer, width in self._widths.items():
             numbers = width * self._net.weights.element_size() + 8 * networks * min(width, self.probe)

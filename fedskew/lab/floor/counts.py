@@ -34,7 +34,7 @@ class LocalWork:
 
 
 def local_work(num_rows: int, local: Local, has_batchnorm: bool) -> LocalWork:
-    """Count what a client of ``num_rows`` rows does by the section ``local``, as ``client/training_loop.py`` does it.
+    """Count what a client of ``num_rows`` rows does by the section ``local``, as ``steps/training_loop.py`` does it.
 
     Where the model has BatchNorm a batch of one row is passed over, and still counts to ``local.steps``.
     """

@@ -1,7 +1,7 @@
 """Speed of this machine, measured in about two seconds: arithmetic, and copies through caches and memory.
 
 Each figure is the median that torch's own timer finds. Arithmetic is measured on one lane and multiplied by their
-number: cores share none of it. Copies are measured on all lanes at once, for they share the memory.
+number: cores share none of it. Copies are measured on all lanes side by side, for they share the memory.
 """
 
 from __future__ import annotations

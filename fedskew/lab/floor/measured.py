@@ -28,8 +28,16 @@ from fedskew.lab.floor.device_speed import measure
 
 NEVER = 10**9  # rounds
 # Where a method does more in a round than plain local training.
-COSTLY = ("phases", "loss", "gradient", "step_randomness", "step_constants", "client_setup", "phase_start")
-COSTLY += ("before_round",)
+COSTLY = (
+    "phases",
+    "loss",
+    "gradient",
+    "step_randomness",
+    "step_constants",
+    "client_setup",
+    "phase_start",
+    "before_round",
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,6 @@ class TimedRound:
         counts = {name: getattr(work, name) for name in ("rows", "steps", "broadcast_bytes", "aggregation_bytes")}
         sums = {name: sum(getattr(work, name)) for name in ("flops", "weight_bytes", "activation_bytes")}
         floor = {**asdict(self.floor), "seconds": self.floor.seconds}
-        counts["clients"] = len(work.clients)
         return {**of_round, **counts, **sums, "floor": floor, "share": self.share}
 
 

@@ -277,10 +277,9 @@ def _entry(path: Path, text: str, repair: str) -> Entry:
             raise ValueError(f"its until_decided is {added!r}")
         if path.name != file_of(path.parent, entry.name, entry.profile, entry.choice).name:
             raise ValueError(f"it is of {entry.name} in profile {entry.profile}")
-        _ = (
-            entry.searched,
-            entry.results(entry.claims),
-        )  # raises where a side is damaged, or the definition lacks a part
+        # These raise where a side is damaged, and where the definition lacks a part.
+        _ = entry.searched
+        entry.results(entry.claims)
         return entry
     except ValidationError as error:
         what: Any = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"

@@ -205,6 +205,9 @@ def _asked(named: NamedSweep) -> dict[str, Any]:
     """Return by name what all parts have in common: what moves their results, but for seeds and grids."""
     base, of_sweep = named.sweep.base, named.sweep.to_mapping()
     asked = {"sweep": named.name, "profile": named.profile, "choice of tuned candidates": named.rank}
+    # In no comparison of settings: the seed that those of trials are added to, and what lets bits differ.
+    asked |= {"partition.seed": getattr(base.partition, "seed", None)}
+    asked |= {"execution.mixed_hardware": base.execution.mixed_hardware}
     asked |= {name: value for name, value in of_sweep.items() if name not in ("base", "axes", "seeds")}
     return asked | config_keys(base.to_mapping()) | dict(leaves(base.identity()["data"], "data"))
 

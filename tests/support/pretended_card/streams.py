@@ -87,9 +87,6 @@ class Event:
     def query(self) -> bool:
         return all(Streams.card.order.is_done(*one) for one in (self._clock or {}).items())
 
-    def elapsed_time(self, end: Event) -> float:
-        raise RuntimeError("a pretended card has no time")
-
 
 @contextmanager
 def stream(of: Stream | None) -> Iterator[None]:
