@@ -1,6 +1,6 @@
 """Local training: a client's round from what it received to what it sends.
 
-``Trainer.train`` gives an algorithm's methods what they need, with the loop of ``steps/training_loop.py`` in the middle;
+``Trainer.train`` gives an algorithm's methods what they need, by the loop of ``steps/training_loop.py`` inside;
 ``Trainer.train_together`` and ``Trainer.train_in_lanes`` several clients' with ``vmap/training_loop.py``; none knows in
 which process it runs.
 
