@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedBabu(FedAvg):
-    weighting: Annotated[Literal["samples", "uniform"], Doc("how clients are weighted")] = "uniform"
+    weighting: Annotated[Literal["uniform", "samples"], Doc("how clients are weighted")] = "uniform"
     head_init: Annotated[
         Literal["keep", "orthogonal"],
         Doc("the head that is there, or the nearest one without bias whose rows are orthogonal"),
