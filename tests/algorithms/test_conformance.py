@@ -28,6 +28,7 @@ from fedskew.testing.algorithm_values import is_a_frozen_value
 from fedskew.testing.checks import parametrize_with_checks
 from tests.support.loops import each
 from tests.support.outcomes import SHORT, come_to, variance_mask
+from tests.support.tiers import six
 from tests.support.tiny import (
     CLASSES,
     SIZES,
@@ -93,7 +94,7 @@ def test_seed_changes_the_run_but_not_the_partition(tmp_path: Path, name: str, p
 
 
 @pytest.mark.slow
-@ALL
+@pytest.mark.parametrize("name", six(ALGORITHMS))
 def test_stop_and_resume_is_the_straight_run(name: str) -> None:
     """Kills: anything of server, states or round that is not in the checkpoint; a store that forgets or mixes up; a
     draw from a global generator, an iteration over a set."""
@@ -226,7 +227,6 @@ def test_clients_of_one_row_and_of_one_class(tmp_path: Path, name: str) -> None:
         assert steps[1, 0] == (without if model["name"] == "mlp" else with_batchnorm)
 
 
-WITH_ROUNDS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if not issubclass(ALGORITHMS[n], PostTraining)])
 FINISHERS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if issubclass(ALGORITHMS[n], PostTraining)])
 
 

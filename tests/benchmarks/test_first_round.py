@@ -80,7 +80,7 @@ def test_limits() -> None:
     assert [case.limits for case in first_round.CASES.values()] == [{0: 2.0, 2: 15.0}, {0: 5.0, 2: 15.0}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_runs_command() -> None:
     """Kills: a command that is not the one that is typed; stages of a run's end among those of its first round."""
     experiment = few().override(SMALL)

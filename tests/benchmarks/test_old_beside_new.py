@@ -67,6 +67,7 @@ def fake(folder: Path, pace: float) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_tree_answers_for_itself(tmp_path: Path) -> None:
     """Kills: a process that imports this tree, or the installed one; what a tree prints taken for its answer; turns
     over the same rounds again; a failure that is not told, or waited for without end."""

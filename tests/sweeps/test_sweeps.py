@@ -363,6 +363,7 @@ def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
     return [record.trial for record in SweepFolder(folder).records() if record.ended]
 
 
+@pytest.mark.long
 def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
     """Kills: a resume with the hyper-parameters of the start, a schedule that is not what was computed; Tune's old
     results, or a trial's old run, cleared away with what lies beside them, or not at all."""

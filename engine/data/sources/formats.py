@@ -34,7 +34,6 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 # An image that is far larger unpacked than packed: Pillow warns first, and then it may take all memory.
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
-_TOO_LARGE = (Image.DecompressionBombWarning, Image.DecompressionBombError)
 
 # Pillow's modes -> ours. 16-bit and float images have no faithful 8-bit form and are refused.
 _MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "PA": "RGB", "RGB": "RGB", "RGBA": "RGB", "CMYK": "RGB"}
