@@ -181,7 +181,7 @@ class Study:
         described, table = folder / "study.json", folder / "scaling.parquet"
         if not described.exists():
             free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-            require(free, "--output", folder, "is not empty and holds no study", "name another folder")
+            require(free, "--out", folder, "is not empty and holds no study", "name another folder")
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(described, told)
             return []
@@ -191,7 +191,7 @@ class Study:
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{folder} cannot be read ({error}); name another folder") from None
         rule = "holds a study of another experiment, of other actors or on another machine"
-        require(found == told, "--output", folder, rule, "name another folder, or ask for the same")
+        require(found == told, "--out", folder, rule, "name another folder, or ask for the same")
         return rows
 
     def experiment_of(self, setting: Setting) -> Experiment:
