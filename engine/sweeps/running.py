@@ -34,7 +34,7 @@ from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mod
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
 from engine.worker.ray import cluster
-from engine.worker.ray.errors import first_line
+from engine.worker.ray.errors import last_cause
 
 Complete = Callable[[Mapping[str, Any]], dict[str, Any]]  # a setting -> with the values that tuning chose
 DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -272,7 +272,7 @@ def _end(folder: SweepFolder, trial: str, error: Exception) -> None:
     cause = getattr(error, "cause", error)
     if isinstance(cause, WriteError):
         raise cause
-    folder.end(trial, "failed", f"tried {DEATHS + 1} times, last: {first_line(error)}")
+    folder.end(trial, "failed", f"tried {DEATHS + 1} times, last: {last_cause(error)}")
 
 
 def _again(folder: SweepFolder, record: TrialRecord) -> TrialRecord:

@@ -61,7 +61,7 @@ def test_a_lock_that_was_cleared_away_is_nobodys(tmp_path: Path, monkeypatch: py
 def test_a_file_system_without_locks_is_told_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Kills: "another process" where there is none, and a wait for it; a file left open; a folder begun all the same."""
+    """Kills: "another process" where there is none, and a wait for it; a folder begun all the same."""
 
     def no_locks(*_: object) -> None:
         raise OSError(number, os.strerror(number))
