@@ -16,7 +16,7 @@ from typing import Any
 import ray
 
 from engine.base import own_modules
-from engine.base.errors import RunFolderError, WriteError, require
+from engine.base.errors import RunError, RunFolderError, WriteError, require, resume_command
 from engine.base.files import locked, not_written, writing
 from engine.base.owned import remove
 from engine.experiment import Experiment
@@ -153,6 +153,9 @@ def _run(
         for result in tuner.fit():
             if result.error is not None:
                 _end(folder, Path(result.path).name, result.error)
+    if lost := sorted(trial for trial in events.ended if folder.record(trial) is None):
+        told = f"{folder.path}: the folders of {len(lost)} trials have gone while it ran, the first is trials/{lost[0]}"
+        raise RunError(f"{told}; {resume_command(folder.path)}")
 
 
 def reopened(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> tuple[NamedSweep, How]:

@@ -155,7 +155,10 @@ def _run() -> None:
 
 
 def _stopped(code: int) -> int:
-    sentence = "; ".join(["stopped", *filter(None, [child.how_to_go_on()])])
+    if finished := child.what_is_finished():
+        output.say(finished)
+        return 0
+    sentence = f"stopped; {child.how_to_go_on() or 'give the command again'}"
     output.say(sentence)
     output.print_ended("Stopped", sentence, code)
     return code
