@@ -314,6 +314,25 @@ def test_the_command_prints_tables_csv_and_json(call: Any, swept: Path, ran: Pat
     assert "did you mean 'accuracy'" in call("query", str(swept), "select accurac from trials")[2]
 
 
+def test_columns_of_one_name_are_told_apart(call: Any, swept: Path, tmp_path: Path) -> None:
+    """Kills: rows that are dictionaries by their header, so that a self-join shows the second value under the first
+    name, or none; a --csv that dies; axes that SQL takes for one, since it does not look at capitals."""
+    query = "select a.trial, b.trial, a.alpha, b.alpha from trials a join trials b on a.seed = b.seed "
+    query += "where a.trial < b.trial and a.alpha <> b.alpha order by all limit 1"
+    found = load_results(swept).trials.set_index("trial")["alpha"]
+    row = json.loads(call("query", str(swept), query, "--json")[1])["rows"][0]
+    assert [*row] == ["trial", "trial_1", "alpha", "alpha_1"]
+    assert row["trial"] != row["trial_1"] and row["alpha"] != row["alpha_1"]
+    assert [row["alpha"], row["alpha_1"]] == [found[row["trial"]], found[row["trial_1"]]]
+    shown = [[str(value) for value in line] for line in (row.keys(), row.values())]
+    assert [line.split(",") for line in call("query", str(swept), query, "--csv")[1].splitlines()] == shown
+    assert [line.split() for line in call("query", str(swept), query)[1].splitlines()] == shown
+    axes = [MU, {**ALPHA, "name": "Mu"}]
+    make_sweep(tmp_path / "capitals", axes=axes, seeds=(0,), rounds=2, client_rows=False)
+    with pytest.raises(ConfigError, match="axis=Mu: is the column mu in SQL"):
+        answer(load_results(tmp_path / "capitals"), "select Mu from trials")
+
+
 def test_without_duckdb_there_is_one_sentence(both: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a traceback for a package that is not there."""
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
