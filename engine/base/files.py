@@ -47,10 +47,10 @@ def expanded(path: str, field: str) -> Path:
 def refuse_links(folder: Path) -> None:
     """Raise :class:`RunFolderError` for a symbolic link in a folder, which may have come from a stranger.
 
-    Through such a link files would be written, or deleted, at another place.
+    Through such a link files would be read, and shown or sent on, written or deleted that lie at another place.
     """
     for link in _links(folder):
-        raise RunFolderError(f"{link} is a symbolic link; a folder that is written to holds none: put there what it is")
+        raise RunFolderError(f"{link} is a symbolic link; the folder of results holds none: put there what it is")
 
 
 def _links(folder: Path | str) -> Iterator[Path]:

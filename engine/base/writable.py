@@ -1,12 +1,13 @@
-"""A check that a folder can be written to, made before any work is put into its content."""
+"""Checks that a folder can be written to, made before any work is put into its content."""
 
 from __future__ import annotations
 
 import fcntl
+import os
 import tempfile
 from pathlib import Path
 
-from engine.base.errors import ConfigError
+from engine.base.errors import ConfigError, require
 
 
 def nearest_existing(folder: Path) -> Path:
@@ -32,3 +33,9 @@ def check_writable(folder: Path, flag: str, locks: bool = False) -> None:
         reason = getattr(error, "strerror", None) or str(error)
     if reason:
         raise ConfigError(flag, folder, f"cannot be {rule} ({reason})", "name another")
+
+
+def check_no_results(folder: Path, flag: str) -> None:
+    """Raise :class:`ConfigError` for the folder of a run or a sweep, whose own files may have the same names."""
+    taken = any(os.path.exists(folder / name) for name in ("sweep.yaml", "experiment.yaml"))
+    require(not taken, flag, folder, "is the folder of a run or a sweep", "name another")

@@ -105,6 +105,7 @@ class TrialEvents(tune.Callback):
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         self._last[str(trial)] = result
+        trial.config["trial"] = str(trial)  # PBT hands on the name of the trial that was copied
         self._observers.tell("on_trial_result", str(trial), trial.config, result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
