@@ -52,7 +52,11 @@ def guarded(command: Callable[[], None]) -> int:
     os.close(spare)
     before = {*_children()}  # of a shell that has become this process: ``exec fedskew run > >(tee log)``
     _adopt_orphans()
-    libraries, said = tempfile.mkstemp(prefix="fedskew-said-", suffix=".txt")
+    try:
+        libraries, said = tempfile.mkstemp(prefix="fedskew-said-", suffix=".txt")
+    except OSError as error:
+        _write(f"error: no temporary folder can be written ({error.strerror}); set TMPDIR to one\n")
+        return 2
     told, telling = os.pipe()
     signals, signalling = os.pipe()
     alive, living = os.pipe()

@@ -132,6 +132,9 @@ def main() -> None:
     log = logging.getLogger("fedskew")
     if not any(isinstance(handler, RichHandler) for handler in log.handlers):
         log.addHandler(RichHandler(console=console, show_time=False, show_path=False, level=logging.WARNING))
+    logging.getLogger("matplotlib").setLevel(
+        logging.ERROR
+    )  # it warns of a home folder that is not ours, and does without
     with child.stopping():
         _run()
 

@@ -19,6 +19,13 @@ from engine.worker.ray import cluster
 from engine.worker.ray.resources import PROCESS, check_actors
 from tests.worker.test_workers import count
 
+OF_THE_SERVER = """Failed to connect to GCS. Last connection error: Traceback (most recent call last):
+  File "ray/_private/node.py", line 996, in _init_gcs_client
+    client = GcsClient(
+             ^^^^^^^^^^
+  File "python/ray/includes/common.pxi", line 119, in ray._raylet.check_status
+ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: ...
+"""
 PLENTY = 1000 * PROCESS
 
 
@@ -159,7 +166,7 @@ def test_a_name_that_is_not_found_in_time(monkeypatch: pytest.MonkeyPatch) -> No
             ray.exceptions.AuthenticationError("no token"),
             "that Ray asks for a token, and this process has not the right",
         ),
-        (RuntimeError("Unauthenticated: InvalidAuthToken"), "that Ray asks for a token"),
+        (RuntimeError(OF_THE_SERVER), "that Ray asks for a token"),
         (
             ConnectionError("\x1b[31mver\nsion"),
             "what answers there is no Ray that can be used (ConnectionError: ver sion)",
@@ -171,7 +178,9 @@ def test_a_cluster_that_refuses_is_told_as_one(monkeypatch: pytest.MonkeyPatch, 
     """Kills: "no Ray answers" for a token that is not the cluster's; raw errors of Ray's."""
 
     def refuses(**_: object) -> None:
-        raise raised
+        if isinstance(raised, ray.exceptions.RayError):
+            raise raised
+        raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.2:1") from raised
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster, "check_answers", lambda *_: None)

@@ -40,11 +40,11 @@ def last_cause(error: BaseException) -> str:
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause
     kind, said = f"{type(error).__module__}.{type(error).__name__}", COLOUR.sub("", str(error)).strip()
-    if isinstance(error, ray.exceptions.RayError):
-        *before, said = FRAME.split(said)
-        if not before:
-            return one_line(said.partition("\n")[0]) or kind
+    *before, said = FRAME.split(said)
+    if before:  # Ray's own texts hold tracebacks of other processes
         kind, _, said = said.partition(": ")
+    elif isinstance(error, ray.exceptions.RayError):
+        return one_line(said.partition("\n")[0]) or kind
     said = " ".join(said.split())
     return one_line(said if kind.startswith(OURS) else f"{kind.rpartition('.')[2].strip()}: {said}".rstrip(": "))
 
