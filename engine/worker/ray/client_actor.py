@@ -34,7 +34,7 @@ class ClientActor:
             raise ResourceError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
         keep_freed_memory()
         self._worker = JobRunner(experiment, dataset, assignment, received)
-        self._numerics = numerics(experiment, hardware_of(experiment.execution.device))
+        self._numerics = numerics(experiment, hardware_of(experiment.execution.device), self._worker.nets)
         self._kind = device_class(experiment.execution.device)
         self._token = 0
         self._job: Any = None
