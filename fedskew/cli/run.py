@@ -197,6 +197,7 @@ def show_header(run: Run) -> None:
     plain = experiment.to_mapping()
     lines = [
         f"data       {plain['data']['name']}, {len(run.labels)} images, {len(run.classes)} classes",
+        *(f"           {sentence}" for sentence in run.told),
         f"clients    {len(held)} with {held.min()} to {held.max()} images, median {statistics.median(held.tolist()):g}"
         + (f"; {len(sizes) - len(held)} without any take no part" if len(held) < len(sizes) else "")
         + (f"; {len(run.assignment.public)} images are public" if len(run.assignment.public) else "")
