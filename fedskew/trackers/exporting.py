@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from engine.base.errors import FedskewError, ResourceError, RunFolderError, nearest, require
 from engine.base.files import write_atomically, writing
 from fedskew.trackers.records import Push
-from fedskew.trackers.tracking import TRACKERS, Target, default_place, described, without_password
+from fedskew.trackers.tracking import TRACKERS, Bounded, Target, default_place, described, within, without_password
 
 FILES = ("csv", "parquet")
 KINDS = (*TRACKERS, *FILES)
@@ -38,19 +39,15 @@ def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
         return Exported(str(out), ", ".join(path.name for path in paths), len(paths))
     target = Target(kind, place or default_place(kind, folder))
     target.check("--to", folder)
-    tracker = None
     try:
-        tracker = target.open()
-        push = Push(folder, tracker)
-        push.once()
+        with closing(Bounded(within(target.open))) as tracker:
+            push = Push(folder, tracker)
+            push.once()
     except FedskewError:
         raise
     except Exception as error:  # whatever a library, a network or a server does
         reason = described(error)
         raise ResourceError(f"{target} cannot be reached or written ({reason}); mend that and export again") from error
-    finally:
-        if tracker is not None:
-            tracker.close()
     told = f"{push.points:,} new numbers, runs: {push.records:,}"
     return Exported(without_password(target.place), told, push.points)
 
