@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.base.errors import FedskewError, ResourceError, RunFolderError, nearest, require
 from engine.base.files import write_atomically, writing
@@ -40,7 +40,8 @@ def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
     target = Target(kind, place or default_place(kind, folder))
     target.check("--to", folder)
     try:
-        with closing(Bounded(within(target.open))) as tracker:
+        tracker: Any = Bounded(within(target.open))
+        with closing(tracker):
             push = Push(folder, tracker)
             push.once()
     except FedskewError:
