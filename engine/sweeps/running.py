@@ -154,8 +154,8 @@ def _run(
             if result.error is not None:
                 _end(folder, Path(result.path).name, result.error)
     if lost := sorted(trial for trial in events.ended if folder.record(trial) is None):
-        gone = f"{folder.path}: the folders of {len(lost)} trials have gone while it ran, the first is trials/{lost[0]}"
-        raise RunError(f"{gone}; {resume_command(folder.path)}")
+        gone = f"the folders of {len(lost)} trials have gone while it ran, the first is trials/{lost[0]}"
+        raise RunError(f"{folder.path}: {gone}; {resume_command(folder.path)}")
 
 
 def reopened(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> tuple[NamedSweep, How]:

@@ -197,7 +197,7 @@ def check_ray(patience: float = 2.0) -> list[Finding]:
     if not address:
         beside = f"; the one at {running} is used with --address auto" if running and answers(running, patience) else ""
         text = f"a run with actors starts one here, with {cores()} CPUs, on loopback alone{beside}"
-        return [Finding("ok", "Ray", text), *check_shared_memory()]
+        return [Finding("ok", "Ray", text), check_session(), *check_shared_memory()]
     if address == "auto" and running is None:
         return [Finding("wrong", "Ray", f"{given}: no 'ray start' has begun one here; {repair(given)}")]
     try:
@@ -205,6 +205,18 @@ def check_ray(patience: float = 2.0) -> list[Finding]:
     except ResourceError as error:
         return [Finding("wrong", "Ray", str(error))]
     return [Finding("ok", "Ray", f"{given} answers; a run with actors uses it")]
+
+
+def check_session() -> Finding:
+    """Check that there is a place for the sockets and files of a Ray begun here, by making its folder for a moment."""
+    from engine.worker.ray.session_folder import make
+
+    try:
+        folder = make()
+    except ResourceError as error:
+        return Finding("wrong", "session", str(error))
+    folder.remove()
+    return Finding("ok", "session", f"Ray's sockets, logs and token go below {folder.path.parent} while it runs")
 
 
 def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Finding]:
@@ -222,18 +234,22 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Finding]:
 
 def check_folders() -> list[Finding]:
     """Check the folders that are written to by default: runs, the store of sweeps, downloads, temporary files."""
+    try:
+        downloads = check_folder("downloads", cache_folder(), LITTLE)
+    except DataError as error:
+        downloads = Finding("warn", "downloads", str(error))
     return [
-        check_folder("runs", RUNS, LITTLE),
+        check_folder("runs", RUNS, LITTLE, locks=True),
         check_folder("store", RUNS / "store", STORE_GB, f"; it may grow to {STORE_GB:g} GB, see --store-limit"),
-        check_folder("downloads", cache_folder(), LITTLE),
+        downloads,
         check_folder("temporary", Path(tempfile.gettempdir()), LITTLE),
     ]
 
 
-def check_folder(name: str, folder: Path, least: float, more: str = "") -> Finding:
-    """Check that ``folder`` can be written, and that ``least`` GB are free."""
+def check_folder(name: str, folder: Path, least: float, more: str = "", locks: bool = False) -> Finding:
+    """Check that ``folder`` can be written, and locked if that is needed, and that ``least`` GB are free."""
     try:
-        check_writable(folder, name)
+        check_writable(folder, name, locks)
     except ConfigError as error:
         return Finding("wrong", name, f"{folder.absolute()} {error.rule}")
     free = shutil.disk_usage(nearest_existing(folder)).free / GB
@@ -250,7 +266,7 @@ def check_data_sets() -> list[Finding]:
 
 
 def check_data_set(name: str, choice: type[Any]) -> Finding:
-    """Check one data set; one that is missing is wrong only if it is a part of this package."""
+    """Check one data set; that one is missing is wrong only where it is a part of this package: nobody asked for it."""
     root = declared(choice).get("root")
     if root is not None and root.default is dataclasses.MISSING:
         return Finding("ok", name, "your own images: give their folder as data.root")
@@ -258,8 +274,8 @@ def check_data_set(name: str, choice: type[Any]) -> Finding:
         folder = choice().folder()
     except DataError as error:
         if choice.downloads:
-            return Finding("ok", name, f"not here yet; the first run downloads it into {cache_folder()}")
-        return Finding("wrong" if root is None else "warn", name, str(error))
+            return Finding("ok", name, "not here yet; the first run downloads it (offline: data.name=parquet)")
+        return Finding("wrong" if root is None else "ok", name, str(error))
     except OSError as error:
         return Finding("wrong", name, one_line(f"cannot be looked for ({error})"))
     return Finding("ok", name, "drawn, without files" if folder is None else str(folder))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.base.errors import ConfigError, FedskewError, ResourceError, RunFolderError, nearest, require
 from engine.base.files import refuse_links, write_atomically
 from engine.base.writable import check_no_results
 from fedskew.trackers.records import Push
-from fedskew.trackers.tracking import TRACKERS, Target, default_place, described, without_secrets
+from fedskew.trackers.tracking import TRACKERS, Bounded, Target, default_place, described, within, without_secrets
 
 FILES = ("csv", "parquet")
 KINDS = (*TRACKERS, *FILES)
@@ -40,12 +41,10 @@ def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
     target = Target(kind, place or default_place(kind, folder))
     target.check("--to", folder)
     try:
-        tracker = target.open()
-        try:
+        tracker: Any = Bounded(within(target.open))
+        with closing(tracker):
             push = Push(folder, tracker)
             push.once()
-        finally:
-            tracker.close()
     except FedskewError:
         raise
     except Exception as error:  # whatever a library, a network or a server does

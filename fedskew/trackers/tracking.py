@@ -15,10 +15,13 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from engine.base.errors import ConfigError, nearest, one_line, require
@@ -32,6 +35,7 @@ Say = Callable[[int, str], None]  # takes a level of logging, and a sentence
 LOOK = 1.0  # seconds between two passes over a folder, at least
 SHARE = 20  # of a pass's own time: a tracker takes no more than a twentieth of a core
 LATEST = 60.0  # seconds between two tries of a tracker that fails, at most
+ANSWER = 120.0  # seconds that a call of an export may take
 PATIENCE = 30.0  # seconds that a tracker is waited for, once the run is over
 
 
@@ -131,6 +135,36 @@ def tracked(targets: Sequence[Target], folder: Path, say: Say) -> Iterator[Calla
             thread.finish()
         for thread in threads:
             say(*thread.outcome(max(deadline - time.monotonic(), 0.0)))
+
+
+def within(call: Callable[..., Any], *values: Any) -> Any:
+    """Call and return what comes of it, or raise TimeoutError after a while.
+
+    A library's own deadlines are of each read: a server that sends a byte now and then meets them all.
+    """
+    outcome = Future[Any]()
+
+    def work() -> None:
+        try:
+            outcome.set_result(call(*values))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name="tracker's call", daemon=True).start()
+    try:
+        return outcome.result(ANSWER)
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"no whole answer in {ANSWER:g} s") from None
+
+
+class Bounded:
+    """A tracker whose every call ends, see :func:`within`."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(within, getattr(self._tracker, name))
 
 
 class OnRound(RunObserver):

@@ -23,7 +23,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 from rich.console import Console
 
 from benchmarks.memory import descendants
-from engine.base.errors import ConfigError, ResourceError
+from engine.base.errors import ConfigError, ResourceError, RunError
 from engine.base.own_modules import import_file
 from engine.base.owned import owned
 from engine.record.run_folder import RunFolder
@@ -31,6 +31,7 @@ from engine.results import load as load_results
 from engine.run.run import Run
 from engine.sweeps.folder import TUNE, SweepFolder
 from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.observers import SweepObserver
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, reopened, run_sweep
 from engine.sweeps.trial import Trial
@@ -140,6 +141,21 @@ def test_tunes_own_results_stay_usable(grid: Path) -> None:
         found = load_results(grid).trials
         assert best.metrics is not None
         assert best.metrics["last10_accuracy"] == pytest.approx(found["last10_accuracy"].max())
+
+
+@pytest.mark.long
+def test_trials_whose_folders_are_deleted_are_told(tmp_path: Path) -> None:
+    """Kills: "interrupted" where nobody has; a trial whose folder has gone called finished."""
+    folder = tmp_path / "deleted"
+
+    class Deletes(SweepObserver):
+        def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
+            if trial == "00000":
+                shutil.rmtree(folder / "trials" / trial)
+
+    told = "the folders of 1 trials have gone while it ran, the first is trials/00000; continue with: fedskew resume"
+    with pytest.raises(RunError, match=f"^{folder}: {told}"):
+        swept("two", folder, "rounds=2", observers=[Deletes()], reuse=False)
 
 
 @pytest.mark.long

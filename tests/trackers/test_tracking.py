@@ -14,9 +14,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import fedskew
-from engine.base.errors import ConfigError
+from engine.base.errors import ConfigError, ResourceError
 from engine.experiment import Experiment
 from fedskew.trackers import tracking
+from fedskew.trackers.exporting import exported
 from fedskew.trackers.records import End, Point, Progress, Record
 from fedskew.trackers.tracking import Target, default_place, parsed, tracked, without_secrets
 from tests.support.command_line import SMALL
@@ -121,6 +122,19 @@ def test_a_tracker_that_fails_costs_a_line(tmp_path: Path, monkeypatch: pytest.M
     assert line.startswith("WARNING tracker mlflow:http://127.0.0.1:9 ") and "secret" not in line
     assert {"fails": "lacks numbers (ConnectionError: ", "hangs": "was not done in time"}[what] in line
     assert line.endswith(f"fedskew export {run} --to mlflow:http://127.0.0.1:9 makes it whole")
+
+
+@pytest.mark.parametrize("what", ["open", "log", "end"])
+def test_an_export_to_a_server_that_trickles_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Kills: an export without a bound, where each byte that comes begins a library's own deadline anew."""
+    run, over = make_run(tmp_path / "run", rounds=3, client_rows=False), threading.Event()
+    listens(monkeypatch, lambda call: call == what and not over.wait())
+    monkeypatch.setattr(tracking, "ANSWER", 0.2)
+    with pytest.raises(
+        ResourceError, match=r"^mlflow:http://127.0.0.1:9 cannot be reached .*no whole answer in 0.2 s\)"
+    ):
+        exported(run, PLACE.kind, PLACE.place)
+    over.set()
 
 
 def test_an_error_of_the_run_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import ray
-
 from engine.base.errors import ResourceError
 from engine.base.owned import remove_made
 
@@ -62,7 +60,7 @@ def owned() -> Iterator[dict[str, str]]:
     Ray does not start. Raises :class:`ResourceError` where no folder's path is short enough for sockets.
     """
     _remove_all()
-    folder = _make()
+    folder = make()
     if not _made:
         atexit.register(_close)  # before Ray's own, which has been registered when it was imported
     _made.append(folder)
@@ -92,8 +90,8 @@ def _own_token(folder: Path) -> Iterator[None]:
         del os.environ[GIVEN[1]]
 
 
-def _make() -> _Folder:
-    """Make a folder that this user alone may enter."""
+def make() -> _Folder:
+    """Make a folder that this user alone may enter, in which sockets have room."""
     for base in dict.fromkeys((os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "/tmp")):
         if len(os.fsencode(os.path.abspath(base))) + SOCKET > LONGEST:
             continue
@@ -111,6 +109,8 @@ def _make() -> _Folder:
 def _close() -> None:
     """End the Ray that was started here, if it has not been yet, and remove its folder."""
     if any(folder.process == os.getpid() for folder in _made):
+        import ray  # not for who looks for a place alone
+
         ray.shutdown()
     _remove_all()
 
