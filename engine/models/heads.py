@@ -40,7 +40,7 @@ def is_plain_linear(layer: nn.Module) -> bool:
 
 def is_hooked(network: nn.Module) -> bool:
     """Return whether a call of any module does more than its class says: by hooks, or a forward method of its own."""
-    more = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "forward")
+    more = ("_forward_hooks", "_forward_pre_hooks", "forward")  # hooks on gradients are refused
     return any(vars(module).get(name) for module in network.modules() for name in more)
 
 

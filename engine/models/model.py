@@ -223,6 +223,9 @@ def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -
     require(needed <= there, "model", spec, rule, "take fewer units")
 
 
+HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")  # of parameters and of modules
+
+
 def _check_tensors(model: Model) -> None:
     """Refuse parameters that do not go into one vector, body first, or would do something else there.
 
@@ -232,12 +235,8 @@ def _check_tensors(model: Model) -> None:
     kind = type(model.body).__name__
     for name, own in (*model.named_parameters(), *model.named_buffers()):
         require(not is_lazy(own), "model", kind, f"has {name} without a shape", "call the network once in build")
-        repair = "keep two real ones, and join them by torch.complex"
-        require(not own.is_complex(), "model", kind, f"has complex {name}, and weights are real numbers", repair)
-        told = f"has a hook on the gradient of {name}, which steps of several clients do not call"
-        hooks = own._backward_hooks or own._post_accumulate_grad_hooks
-        require(not hooks, "model", kind, told, "change gradients in the algorithm's gradient")
-    first = next(iter(dict(model.head.named_parameters())))
+        require(not own.is_complex(), "model", kind, f"has complex {name}, and weights are real", "keep two real ones")
+    first = next(name for name, _ in model.head.named_parameters())
     told = f"has a head whose first parameter is {first}, and methods take a head for its weight and then its bias"
     require(first == "weight", "model", kind, told, "parametrize layers before the last one alone")
     body = {id(parameter) for parameter in model.body.parameters()}
@@ -246,11 +245,14 @@ def _check_tensors(model: Model) -> None:
         told = f"has a head whose {name} {told}, and methods train, keep and draw heads apart from bodies"
         repair = "end with a layer of its own that trains; a head that stays as it was drawn has algorithm.name=fedbabu"
         require(own.requires_grad and id(own) not in body, "model", kind, told, repair)
+    for name, own in (*model.named_parameters(), *model.named_modules()):
+        told = f"has a hook on gradients of {name}, which steps of several clients do not call"
+        hooked = any(getattr(own, hooks, None) for hooks in HOOKS)
+        require(not hooked, "model", kind, told, "change gradients in the algorithm's gradient")
     for name, module in model.named_modules():
         norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
         counts = norm and module.momentum is None and module.num_batches_tracked is not None
-        told = f"has {type(module).__name__} {name} with momentum=None, which averages over all batches that a worker"
-        told = f"{told} has seen, whosever they were"
+        told = f"has {type(module).__name__} {name} with momentum=None, which averages over all batches of a worker"
         require(not counts, "model", kind, told, "give it a momentum, for example momentum=0.1")
 
 

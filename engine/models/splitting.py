@@ -65,15 +65,15 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
         given |= {other: given[name] for other, name in other_names(model).items()}
         logits = functional_call(model, given, (images,), tie_weights=False)
     except Exception as error:  # what torch says of sizes that do not fit, and a user's own code
-        said, repair = " ".join(str(error).split()), "let it follow the shape that it is given"
+        said, repair = " ".join(str(error).split()), "let it follow the shape that it is given, in float32"
         told = f"takes no images {asked} ({said})"
         if seen and not isinstance(seen[0], Tensor):
             told = f"gives a {type(seen[0]).__name__} in the place of a tensor of scores"
             repair = "return the scores, and nothing beside them"
         elif seen and cuts and not cut:
             told, repair = f"{RULE}: its last linear layer is not used", "leave it out, or return a Model"
-        elif any(parameter.dtype != torch.float32 for parameter in model.parameters()):
-            repair = "build it in float32, for example with .float() at the end"
+        elif any(parameter.is_meta for parameter in model.parameters()):  # where it was asked for its shapes
+            told, repair = "gives modules that it has given before", "build them anew, or give copy.deepcopy of them"
         raise ConfigError("model", kind, told, repair) from None
     finally:
         for handle in handles:

@@ -392,6 +392,12 @@ def with_hook_on_a_gradient() -> nn.Module:
     return network
 
 
+def with_hook_on_a_module() -> nn.Module:
+    network = stack(nn.Linear(6, 6))
+    network[3].register_full_backward_hook(lambda module, into, out: (into[0] / 2,))
+    return network
+
+
 def with_the_head_in_its_body() -> nn.Module:
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, CLASSES))
     network[4].weight = network[2].weight
@@ -445,10 +451,10 @@ REFUSED: dict[str, Callable[[], nn.Module]] = {
     r"has a head whose first parameter is bias, .*; parametrize layers before the last": lambda: nn.Sequential(
         nn.Flatten(), parametrizations.weight_norm(nn.Linear(64, CLASSES))
     ),
-    r"has complex body.extra, and weights are real numbers; keep two real": lambda: Extra(
+    r"has complex body.extra, and weights are real; keep two real ones": lambda: Extra(
         nn.Parameter(torch.ones((), dtype=torch.complex64)), scaled=False
     ),
-    r"has a hook on the gradient of body.1.weight, .*; change gradients in the": with_hook_on_a_gradient,
+    r"has a hook on gradients of body.1.weight, .*; change gradients in the": with_hook_on_a_gradient,
     r"has body.1.weight without a shape; call the network once in build": lambda: Model(
         stack(first=nn.LazyLinear(6))[:-1], nn.Linear(6, CLASSES)
     ),
@@ -459,7 +465,8 @@ REFUSED: dict[str, Callable[[], nn.Module]] = {
         [nn.Parameter(torch.zeros(6, 64))]
     ),
     r"Unfreezing: changes requires_grad of body.first.weight, .*; set it where the": unfreezing,
-    r"takes no images .* Half.*; build it in float32, for example with .float": lambda: stack().half(),
+    r"has a hook on gradients of body.3, .*; change gradients in the": with_hook_on_a_module,
+    r"takes no images .* Half.*; let it follow the shape that it is given, in float32": lambda: stack().half(),
     r"its last linear layer is not used; leave it out": unused_at_the_end,
 }
 
@@ -472,6 +479,15 @@ def test_what_cannot_be_one_vector_is_refused_by_name(
     monkeypatch.setitem(KINDS, "refused", build)
     with pytest.raises(ConfigError, match=rf"^model=.*{told}"):
         check_size(Unusual(kind="refused"), SHAPE, CLASSES)
+
+
+def test_modules_that_were_given_before_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: two networks of one process with each other's weights, or a word of devices in the place of the reason."""
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 6))
+    monkeypatch.setitem(KINDS, "kept", lambda: nn.Sequential(backbone, nn.Linear(6, CLASSES)))
+    check_size(Unusual(kind="kept"), SHAPE, CLASSES)  # once in each run, before anything is built to be trained
+    with pytest.raises(ConfigError, match=r"gives modules that it has given before; .*or give copy.deepcopy of them"):
+        built("kept")
 
 
 # --- what is built and kept -----------------------------------------------------------------------------------
