@@ -116,6 +116,10 @@ class PaperTable:
     published: tuple[Published, ...] = ()
     where: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        twice = ", ".join(name for name in {*self.axes} if self.axes.count(name) > 1)
+        require(not twice, "table", twice, "is named twice", "let each axis go down or across")
+
     @property
     def axes(self) -> tuple[str, ...]:
         return self.rows + self.columns
