@@ -44,6 +44,11 @@ def expanded(path: str, field: str) -> Path:
         raise DataError(f"{field}={path}: names no folder ({str(error).rstrip('.')}); give the whole path") from None
 
 
+def holds_results(folder: Path) -> bool:
+    """Return whether ``folder`` is that of a run or a sweep, whatever has become of it."""
+    return any(os.path.lexists(folder / name) for name in ("sweep.yaml", "experiment.yaml"))
+
+
 def refuse_links(folder: Path) -> None:
     """Raise :class:`RunFolderError` for a symbolic link in a folder, which may have come from a stranger.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import tempfile
 from pathlib import Path
 
 from engine.base.errors import ConfigError, require
+from engine.base.files import holds_results
 
 
 def nearest_existing(folder: Path) -> Path:
@@ -37,5 +37,4 @@ def check_writable(folder: Path, flag: str, locks: bool = False) -> None:
 
 def check_no_results(folder: Path, flag: str) -> None:
     """Raise :class:`ConfigError` for the folder of a run or a sweep, whose own files may have the same names."""
-    taken = any(os.path.exists(folder / name) for name in ("sweep.yaml", "experiment.yaml"))
-    require(not taken, flag, folder, "is the folder of a run or a sweep", "name another")
+    require(not holds_results(folder), flag, folder, "is the folder of a run or a sweep", "name another")

@@ -123,6 +123,8 @@ class PaperTable:
 
     def __post_init__(self) -> None:
         make_plain(self, "where")
+        twice = ", ".join(name for name in {*self.axes} if self.axes.count(name) > 1)
+        require(not twice, "table", twice, "is named twice", "let each axis go down or across")
 
     @property
     def axes(self) -> tuple[str, ...]:

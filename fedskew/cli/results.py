@@ -102,7 +102,11 @@ def compare_command(
     from engine.results.frames import load_results
     from fedskew.lab.comparing.sides import compare
 
-    found = compare(load_results(*folders).folders, metric or [])
+    sides = load_results(*folders).folders  # without those that cannot be read
+    require(
+        len(sides) == len(folders), "folders", ", ".join(map(str, folders)), "are not all whole", "name those alone"
+    )
+    found = compare(sides, metric or [])
     if json_wanted():
         print_json(found.to_mapping())
     else:

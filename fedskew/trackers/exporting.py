@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.base.errors import ConfigError, FedskewError, ResourceError, RunFolderError, nearest, require
-from engine.base.files import refuse_links, write_atomically
+from engine.base.files import holds_results, refuse_links, write_atomically
 from engine.base.writable import check_no_results
 from fedskew.trackers.records import Push
 from fedskew.trackers.tracking import TRACKERS, Bounded, Target, default_place, described, within, without_secrets
@@ -32,7 +32,7 @@ def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
     adds what has come. Raises :class:`FedskewError` for what cannot be read, reached or written.
     """
     require(kind in KINDS, "--to", kind, "is no place for results", nearest(kind, KINDS))
-    if not any((folder / name).is_file() for name in ("sweep.yaml", "experiment.yaml")):
+    if not holds_results(folder):
         raise RunFolderError(f"{folder} is neither a run nor a sweep: it has no experiment.yaml and no sweep.yaml")
     if kind in FILES:
         out = Path(place) if place else folder / "tables"

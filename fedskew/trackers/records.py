@@ -186,7 +186,8 @@ def run_record(path: Path, trial: Mapping[str, Any] | None = None, sweep: Record
     tags = {"fedskew.folder": path.name, "fedskew.version": __version__}
     started = _written(path / "experiment.yaml") or _written(path / RECORD) or 0.0
     if trial is None or sweep is None:
-        digest = RunFolder(path).experiment().digest
+        # Of one that has ended it is written down: to build the experiment may need a table that lies elsewhere.
+        digest = _mapping(path / "summary.json").get("experiment") or RunFolder(path).experiment().digest
         tags |= {"fedskew.kind": "run", "fedskew.experiment": digest}
         return Record(f"{digest}-{begins}", str(config.get("name", path.name)), flat(config), tags, started)
     setting = {f"setting.{name}": value for name, value in flat(setting_at(trial, trial.get("rounds", 0))).items()}

@@ -22,9 +22,10 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from engine.base.errors import ConfigError, nearest, one_line, require
+from engine.base.files import holds_results
 from engine.run.local_driver import Progress
 from engine.run.run import Run, RunObserver
 from fedskew.trackers.records import Push, Tracker
@@ -102,14 +103,6 @@ def without_secrets(place: str) -> str:
         return f"{scheme}://..."
     host = parts.netloc.rpartition("@")[2]
     return f"{scheme}://{host}{parts.path}" + "?..." * bool(parts.query or parts.fragment)
-
-
-def _secrets(place: str) -> list[str]:
-    """List what of a URI is not to be shown, the longest first."""
-    parts = urlsplit(place)
-    values = (value for _, value in parse_qsl(f"{parts.query}&{parts.fragment}"))
-    found = {parts.netloc.rpartition("@")[0], parts.password or parts.username or "", parts.query, *values}
-    return sorted(filter(None, {*found, *map(unquote, found)}), key=len, reverse=True)
 
 
 @contextmanager
@@ -239,7 +232,7 @@ class _Thread:
 
     def _look(self) -> str:
         """Tell what is new; return the error if there was one."""
-        if not any((self._folder / name).is_file() for name in ("sweep.yaml", "experiment.yaml")):
+        if not holds_results(self._folder):
             return ""
         before = 0
         try:
@@ -266,15 +259,13 @@ class _Thread:
 
 
 def described(error: Exception, place: str) -> str:
-    """Write an error of a library's in a line, without passwords; ``place``: what it was given."""
-    kind, shown = type(error).__name__, without_secrets(place)
-    if shown.endswith("://..."):
-        return f"{kind}: its text is left out, as it may hold the password; write / ? # @ in one as %2F %3F %23 %40"
+    """Write an error of a library's in a line; ``place``: what it was given, no hidden word of which is repeated."""
+    shown, words = without_secrets(place), re.compile(r"\w+")
+    hidden = {*words.findall(f"{place} {unquote(place)}")} - {*words.findall(shown)}
     text = " ".join(str(error).split()).replace(place, shown)
-    for secret in _secrets(place) if shown != place else ():
-        text = text.replace(secret, "...")
+    text = words.sub(lambda word: "..." if word[0] in hidden else word[0], text)
     text = re.sub(r"[\w+.-]+://\S+", lambda uri: without_secrets(uri[0]), text)  # of a proxy, say
-    return one_line(f"{kind}: {text}")[:300]
+    return one_line(f"{type(error).__name__}: {text}")[:300]
 
 
 def default_place(kind: str, folder: Path) -> str:

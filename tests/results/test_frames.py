@@ -233,6 +233,27 @@ def test_damage_is_named_and_costs_its_own_trial(tmp_path: Path, caplog: pytest.
     assert "sweep:00001 has no rows in clients" in caplog.text
 
 
+def test_a_damaged_run_costs_itself_alone(
+    tmp_path: Path, ran: Path, caplog: pytest.LogCaptureFixture, call: Any
+) -> None:
+    """Kills: one damaged run by which many others cannot be read; one that is left out in silence, or of which a
+    comparison takes another for the first; a damaged folder, alone, that is an empty table."""
+    names = ("one", "two", "three")
+    one, two, three = (make_run(tmp_path / name, rounds=2, client_rows=False) for name in names)
+    (one / "summary.json").write_text("{")
+    (two / "experiment.yaml").unlink()
+    (two / "experiment.yaml").symlink_to(ran / "experiment.yaml")
+    frames = load_results(one, two, three, ran)
+    assert frames.trials["source"].tolist() == ["three", "ran"] and list(frames.damage) == ["one", "two"]
+    assert "one is left out: " in caplog.text and "symbolic link" in frames.damage["two"]
+    assert frames.damage["one"].endswith("; move it away and resume")
+    for folders in ((one,), (one, two)):
+        with pytest.raises(RunFolderError):
+            load_results(*folders)
+    code, _, err = call("compare", str(one), str(three), str(ran))
+    assert code == 2 and "are not all whole" in err
+
+
 def test_folders_are_told_apart_and_wrong_ones_refused(tmp_path: Path, ran: Path) -> None:
     """Kills: two folders of one name as one source, a folder that counts twice, a folder of folders that is read as
     something or refused without a word on what it holds."""
@@ -329,7 +350,7 @@ def test_columns_of_one_name_are_told_apart(call: Any, swept: Path, tmp_path: Pa
     assert [line.split() for line in call("query", str(swept), query)[1].splitlines()] == shown
     axes = [MU, {**ALPHA, "name": "Mu"}]
     make_sweep(tmp_path / "capitals", axes=axes, seeds=(0,), rounds=2, client_rows=False)
-    with pytest.raises(ConfigError, match="axis=Mu: is the column mu in SQL"):
+    with pytest.raises(ConfigError, match="axis=mu: stands for two columns in SQL"):
         answer(load_results(tmp_path / "capitals"), "select Mu from trials")
 
 

@@ -192,7 +192,7 @@ def test_no_password_of_an_address_is_shown(
     assert without_secrets(place) == SECRET[place]
     run = make_run(tmp_path / "run", rounds=1, client_rows=False)
     text = f"no {place}, no {unquote(place)}, no url: /x?{urlsplit(place.replace('[', '')).query}"
-    text += ", port: 'hush'" * SECRET[place].endswith("://...")
+    text += ", port: 'hush'" * bool(re.search("hush[/?#]", place))  # as a parser says that takes it for one
 
     def fails(_: Target) -> None:
         raise OSError(text)
