@@ -18,13 +18,12 @@ from typing import Annotated, Any, TextIO
 
 import typer
 from pydantic_core import to_jsonable_python
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from engine.base.errors import ConfigError, FedskewError, RunError
 from engine.base.opening import regular
 from fedskew.cli import child
+from fedskew.lab.shown import plain_console
 
 Json = Annotated[
     bool,
@@ -32,15 +31,6 @@ Json = Annotated[
 ]
 
 WRONG = ("field", "value", "rule", "repair")  # of a ConfigError
-
-
-def plain_console(**options: Any) -> Console:
-    """Return a console for which ``[/red]`` in a folder's name is no markup, and ``:red:`` no picture.
-
-    What is to be bold has a style. Rich's statuses and columns of progress bars read markup all the same: a text that
-    is not the engine's own reaches them as :class:`rich.text.Text`, or with ``markup=False``.
-    """
-    return Console(markup=False, emoji=False, **options)
 
 
 console = plain_console(stderr=True)
@@ -52,13 +42,6 @@ def table(head: Sequence[str], rows: Iterable[Iterable[object]], title: str | No
     for row in rows:
         made.add_row(*map(str, row))
     return made
-
-
-def progress_bar(of: str) -> Progress:
-    """Return a bar that counts what it is of, with a text of each task's own: its field ``now``."""
-    now = TextColumn("{task.fields[now]}", markup=False)
-    columns = (TextColumn(of), BarColumn(), MofNCompleteColumn(), now, TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console)
 
 
 def say(text: object) -> None:
