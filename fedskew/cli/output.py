@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from rich.console import Console, ConsoleOptions
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.segment import Segment
 from rich.table import Table
 
-from engine.base.errors import ConfigError, FedskewError, RunError, one_line
+from engine.base.errors import ConfigError, FedskewError, RunError
 from engine.base.json_text import json_text
 from engine.base.opening import regular
 from fedskew.cli import child
+from fedskew.lab.shown import plain_console, printable
 
 Json = Annotated[
     bool,
@@ -32,28 +30,6 @@ Json = Annotated[
 ]
 
 WRONG = ("field", "value", "rule", "repair")  # of a ConfigError
-
-
-def printable(text: str) -> str:
-    """Return a text, which a stranger may have written, without what steers a terminal; its lines stay."""
-    return text if text.isprintable() else "\n".join(map(one_line, text.split("\n")))
-
-
-class _Printable(Console):
-    """A console that is handed every piece of text before it is shown, whatever table or bar it is a part of."""
-
-    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for one in super().render(renderable, options):
-            yield one if one.control else Segment(printable(one.text), one.style)
-
-
-def plain_console(**options: Any) -> Console:
-    """Return a console for which ``[/red]`` in a folder's name is no markup, and ``:red:`` no picture.
-
-    What is to be bold has a style. Rich's statuses and columns of progress bars read markup all the same: a text that
-    is not the engine's own reaches them as :class:`rich.text.Text`, or with ``markup=False``.
-    """
-    return _Printable(markup=False, emoji=False, **options)
 
 
 console = plain_console(stderr=True)
@@ -65,13 +41,6 @@ def table(head: Sequence[str], rows: Iterable[Iterable[object]], title: str | No
     for row in rows:
         made.add_row(*map(str, row))
     return made
-
-
-def progress_bar(of: str) -> Progress:
-    """Return a bar that counts what it is of, with a text of each task's own: its field ``now``."""
-    now = TextColumn("{task.fields[now]}", markup=False)
-    columns = (TextColumn(of), BarColumn(), MofNCompleteColumn(), now, TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console)
 
 
 def say(text: object) -> None:

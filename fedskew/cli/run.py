@@ -13,19 +13,19 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from engine.algorithm.personalised import has_global_model
 from engine.base import errors
 from engine.base.errors import ConfigError, FedskewError, RunError
 from engine.experiment import CHOICES, IDENTITY, Experiment
-from engine.record.metrics import METRICS, PERSONAL
-from engine.record.run_folder import BREAKS_PRIVACY, Row, RunFolder
+from engine.record.run_folder import BREAKS_PRIVACY, RunFolder
 from engine.record.store import StageStore, check_store
 from engine.run.preparing import check_code
 from engine.run.run import Run, RunObserver
 from fedskew.cli import child
 from fedskew.cli.naming import Address, Folder, Overrides, Profile, Track, What, named
-from fedskew.cli.output import console, leave_streams_to_ray, print_json, progress_bar, say, table, unforeseen
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, unforeseen
+from fedskew.lab.run_line import RunLine, summary_table
 from fedskew.lab.run_pictures import RunPictures
+from fedskew.lab.shown import Shown
 from fedskew.trackers.tracking import OnRound, Target, parsed, tracked
 
 
@@ -127,7 +127,7 @@ def _run(
 
 
 def _tell(summary: dict[str, Any], folder: RunFolder) -> None:
-    show_summary(summary, folder)
+    console.print(summary_table(summary, folder))
     print_json({"folder": folder.path, **summary})
 
 
@@ -150,16 +150,11 @@ class _Finishes(RunObserver):
 
 def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
     """Run to the end, or to a round, or until Ctrl-C, under a progress bar."""
-    with progress_bar("round") as bar:
-        task = bar.add_task("round", total=run.total_rounds, completed=run.done, now="")
+    with Shown(console) as shown:
+        line = RunLine(shown)
+        line.on_start(run)
         while not run.finished and not interrupts.asked and (until is None or run.round < until):
-            progress = run.advance(0.5, until)
-            scores = [row for row in progress.rows if row["accuracy"] is not None]
-            bar.update(task, completed=progress.done)
-            if scores:
-                bar.update(task, now=headline(scores[-1]))
-        if run.finished:  # perhaps before the last of its rounds
-            bar.update(task, total=run.done)
+            line.on_round(run, run.advance(0.5, until))
 
 
 class _Interrupts:
@@ -182,12 +177,6 @@ class _Interrupts:
 
 
 # --- what is said of a run ---------------------------------------------------------------------------------------
-
-
-def headline(score: Row) -> str:
-    """Return an evaluation's scores for the progress bar; of a loss that is not finite there is no number."""
-    loss = "-" if score["loss"] is None else f"{score['loss']:.3f}"
-    return f"accuracy {score['accuracy']:.3f}  loss {loss}"
 
 
 def show_header(run: Run) -> None:
@@ -214,42 +203,3 @@ def show_header(run: Run) -> None:
     lines.append(f"where      {f'{actors} Ray actors' if actors else 'this process'}, {experiment.execution.device}")
     console.print(Text.assemble((experiment.name, "bold"), f"  {run.folder.path}"), highlight=False)
     say("\n".join(lines))
-
-
-def show_summary(summary: dict[str, Any], folder: RunFolder) -> None:
-    """Print the table of a run's results."""
-    title = f"{summary['name']}, {summary['algorithm']['name']}"
-    if summary.get("breaks_privacy"):
-        title += f" ({BREAKS_PRIVACY})"
-    before = list(summary.get("stage_accuracy", {}).items())[:-1]
-    best_of = f" of stage {summary['best_stage']}" if before and summary.get("best_stage") else ""
-    # Of a stage without rounds there is one evaluation, which is the test accuracy above.
-    calibrated = folder.experiment().without_rounds.intersection(list(summary.get("stage_accuracy", {}))[-1:])
-    last10 = [] if calibrated else [("mean of the last 10 rounds", _percent(summary["last10_accuracy"]))]
-    is_personal = summary.get("scope") == "personal"
-    of = ", personal models" if is_personal else ""
-    whose = {
-        stage.name: "" if has_global_model(stage.algorithm) or is_personal else ", own models"
-        for stage in folder.experiment().chain
-    }
-    pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "sampler")]
-    said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
-    own = [(METRICS[name].short, _percent(summary[name])) for name in PERSONAL if name in summary.keys() - said_above]
-    stopped = f", ended by stop.{summary['stopped_by']}" if summary.get("stopped_by") else ""
-    rows = (
-        (f"test accuracy{of}", _percent(summary["accuracy"])),
-        *((f"after stage {stage}{whose[stage]}", _percent(accuracy)) for stage, accuracy in before),
-        ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
-        *last10,
-        *own,
-        ("rounds", f"{summary['rounds']}{stopped}"),
-        ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
-        ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),
-        ("weights", f"{summary['weights_sha256'][:16]}…"),
-        ("pictures", ", ".join(str(path) for path in pictures if path.exists())),
-    )
-    console.print(table(("", ""), rows, title, show_header=False))
-
-
-def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{100 * fraction:.2f} %"

@@ -19,7 +19,8 @@ from engine.base.files import write_atomically
 from engine.base.writable import check_writable
 from engine.experiment import CHOICES, Experiment
 from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, numbers, overridden
-from fedskew.cli.output import console, leave_streams_to_ray, print_json, progress_bar, say, table
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, table
+from fedskew.lab.shown import progress_bar
 
 if TYPE_CHECKING:
     from engine.models.cost import ModelCost
@@ -263,7 +264,7 @@ def _measure(study: Study, address: str | None) -> None:
         from engine.worker.ray import cluster
 
         cluster.connect(study.experiment_of(study.sweeps["strong"][-1]).execution, address)
-    with progress_bar("turn") as bar:
+    with progress_bar("turn", console) as bar:
         task = bar.add_task("turn", total=total, completed=total - left, now="starting")
 
         def tell(setting: Setting) -> None:
