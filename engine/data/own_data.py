@@ -60,7 +60,7 @@ def _columns(split: Any, where: str) -> _Columns:
     if isinstance(split, Split):
         return _Columns(split.images, split.labels, split.owners, ())
     if isinstance(split, tuple) and len(split) in (2, 3):
-        images, labels, *owners = (_array(one, where) for one in split)
+        images, (labels, *owners) = _array(split[0], where), map(_column, split[1:])
         return _Columns(_as_images(images, where), labels, owners[0] if owners else None, ())
     if not (hasattr(split, "__len__") and hasattr(split, "__getitem__")):
         raise DataError(f"{where} is a {type(split).__name__}, and must be (x, y), (x, y, owners) or a data set")
@@ -72,7 +72,7 @@ def _columns(split: Any, where: str) -> _Columns:
     if len(kinds) > 1:
         raise DataError(f"{where} has samples of several shapes or types ({sorted(kinds)[:2]}); give them one")
     images = _as_images(np.stack(samples), where)
-    return _Columns(images, _array([y for _, y, _ in items], where), None, _class_names(split, items[0][2]))
+    return _Columns(images, _column([y for _, y, _ in items]), None, _class_names(split, items[0][2]))
 
 
 def _pair(item: Any, where: str) -> tuple[Any, Any, str]:
@@ -94,7 +94,12 @@ def _array(values: Any, where: str) -> np.ndarray:
     try:
         return np.asarray(values)
     except ValueError:
-        raise DataError(f"{where} has rows of several lengths; give each as many numbers, and one label") from None
+        raise DataError(f"{where} has samples of several lengths; give each as many numbers") from None
+
+
+def _column(values: Any) -> np.ndarray:
+    """Labels or owners; those of a list stay what they are, so that a number among texts, or NaN, is seen."""
+    return np.asarray(values, object if isinstance(values, list | tuple) else None)
 
 
 def _sample(x: Any) -> np.ndarray:

@@ -51,8 +51,8 @@ def _tell_data(words: list[str]) -> None:
     data = overridden(words, "laptop").data.load()
     found = {"name": data.name, "train": len(data.train), "test": len(data.test), "shape": data.shape}
     print_line("\n  ".join((", ".join(f"{key} {value}" for key, value in found.items()), *data.told)))
-    found |= {"classes": data.classes, "told": data.told}
-    print_json({"ok": 0, "failed": 0, "skipped": 0, "parts": [], "data": found})
+    whole = {**found, "classes": data.classes, "told": data.told}
+    print_json({"ok": 0, "failed": 0, "skipped": 0, "parts": [], "data": whole})
 
 
 def _parts(what: str) -> list[tuple[str, str]]:

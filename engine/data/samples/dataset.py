@@ -116,10 +116,8 @@ class Dataset:
         _check(broken is None, f"{self.name}: the class {broken!a} is no text in UTF-8; rename it")
         for name, split in (("train", self.train), ("test", self.test)):
             highest = int(split.labels.max())
-            _check(
-                highest < len(self.classes),
-                f"{self.name}: a {name} label is {highest}, but there are {len(self.classes)} classes",
-            )
+            count = len(self.classes)
+            _check(highest < count, f"{self.name}: a {name} label is {highest}, but there are {count} classes")
         for name, values in (("mean", self.mean), ("std", self.std)):
             fits = len(values) in (1, train.shape[1])
             _check(fits, f"{self.name}: {name} has {len(values)} values for {train.shape[1]} channels")
@@ -153,10 +151,7 @@ class Source(Checked, ABC):
     test_samples: Annotated[int | None, Ge(1), Doc("the same for the test samples"), Neutral(None, "keeps all")] = None
     normalise: Annotated[
         bool,
-        Doc(
-            "by the mean and std of the data; false: pixels stay in [0, 1], as in PFLEGO's code, and features as "
-            "they are"
-        ),
+        Doc("by the mean and std of the data; false: pixels stay in [0, 1], as in PFLEGO's code, features as they are"),
         Neutral(False, "leaves numbers as they are"),
     ] = True
 

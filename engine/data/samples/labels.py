@@ -6,7 +6,7 @@ Nothing is cast that would become something else: a real number is no class, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from engine.data.samples.took import listed, note
 MOST_CLASSES = 1_000_000  # a label beyond it is no class number: there would be a weight for each class below it
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
+class Part(NamedTuple):
     """The values of one file or split; names: of the classes whose numbers they are."""
 
     place: str

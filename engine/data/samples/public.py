@@ -32,13 +32,9 @@ class PublicRows:
             none_set_aside(per_class)
         of_classes = [self._indices[labels == c] for c in classes]
         least = min(len(rows) for rows in of_classes)
-        require(
-            per_class <= least,
-            "per_class",
-            per_class,
-            f"is more than the {least} public samples that there are of each class",
-            f"set it to {least} or less, or raise partition.public_per_class",
-        )
+        rule = f"is more than the {least} public samples that there are of each class"
+        repair = f"set it to {least} or less, or raise partition.public_per_class"
+        require(per_class <= least, "per_class", per_class, rule, repair)
         return self._rows.batch(torch.cat([rows[:per_class] for rows in of_classes]))
 
 

@@ -127,10 +127,9 @@ def decode_images(
             _check_memory(count, pixels.shape)
             images, first, kind = np.empty((count, *pixels.shape), dtype=np.uint8), name, wanted
         if pixels.shape[1:] != images.shape[2:]:
-            raise DataError(
-                f"images must have one size, but {first} is {_size(images[0])} and {name} is "
-                f"{_size(pixels)}; set data.size (for example data.size={min(images.shape[2:])}) to resize them"
-            )
+            rule = f"images must have one size, but {first} is {_size(images[0])} and {name} is {_size(pixels)}"
+            example = f"data.size={min(images.shape[2:])}"
+            raise DataError(f"{rule}; set data.size (for example {example}) to resize them")
         if wanted != kind:
             rule = f"leaves images grey (L) or coloured (RGB), and {first} is {kind}, {name} is {wanted}"
             raise ConfigError("data.colour", None, rule, "set data.colour=rgb or data.colour=grey")
@@ -152,7 +151,8 @@ def _decoded(name: str, content: bytes, size: int | None, mode: str | None, crop
                 short = round(size * 8 / 7)
                 opened.draft(None, (short, short))  # JPEG decodes large images at 1/2, 1/4 or 1/8, if that is enough
             if not crop:
-                if opened.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+                opened.load()  # PNG may have its EXIF at the end
+                if opened.info and opened.getexif().get(ExifTags.Base.Orientation, 1) != 1:
                     ImageOps.exif_transpose(opened, in_place=True)
                     note("images turned as their EXIF orientation says", 1)
                 note("images of several frames, of which the first is read", getattr(opened, "is_animated", False))
@@ -198,13 +198,9 @@ def _check_memory(count: int, shape: tuple[int, ...]) -> None:
     needed, limit = count * math.prod(shape), memory_for_images()
     if needed > limit:
         side = int((limit / (count * shape[0])) ** 0.5)
-        raise ConfigError(
-            "data.size",
-            shape[1],
-            f"makes {count:,} images of {needed / 1e9:.1f} GB, more than half of this machine's memory "
-            f"({limit / 1e9:.1f} GB)",
-            f"set data.size={side} or less, or data.train_samples and data.test_samples to take a part",
-        )
+        size = f"{needed / 1e9:.1f} GB, more than half of this machine's memory ({limit / 1e9:.1f} GB)"
+        repair = f"set data.size={side} or less, or data.train_samples and data.test_samples to take a part"
+        raise ConfigError("data.size", shape[1], f"makes {count:,} images of {size}", repair)
 
 
 def _size(image: np.ndarray) -> str:

@@ -49,9 +49,8 @@ def _missing(source: OwnSource, root: Path, ours: str, found: Collection[str]) -
         return DataError(f"{missing} (looked in {root.absolute()} and below)")
     repairs = [f"data.splits='{{{ours}: {name}}}'" for name in sorted(found) if name not in source.names.values()][:1]
     repairs += ["data.test_fraction=0.1 to set training rows aside"] if ours == "test" else []
-    return DataError(
-        f"{missing}; its splits are {', '.join(sorted(found))}; set {', or '.join(repairs) or 'data.root'}"
-    )
+    repair = f"set {', or '.join(repairs) or 'data.root'}"
+    return DataError(f"{missing}; its splits are {', '.join(sorted(found))}; {repair}")
 
 
 def _chosen(

@@ -302,13 +302,9 @@ class ImageNet200(Source):
             return listing
         sizes = np.bincount(listing.labels)
         least = int(sizes.argmin())
-        require(
-            count <= sizes[least],
-            "data.images_per_class",
-            count,
-            f"is more than the {sizes[least]} training images of class {wnids[least]}",
-            f"unpack ILSVRC2012 again or set data.images_per_class={sizes[least]}",
-        )
+        rule = f"is more than the {sizes[least]} training images of class {wnids[least]}"
+        repair = f"unpack ILSVRC2012 again or set data.images_per_class={sizes[least]}"
+        require(count <= sizes[least], "data.images_per_class", count, rule, repair)
         kept = []
         for label in range(len(wnids)):
             rng = numpy_generator(0, f"imagenet200/{wnids[label]}")  # a class has the same images in any list

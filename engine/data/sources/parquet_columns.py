@@ -130,10 +130,8 @@ class ParquetTable:
     def _encoded(self, name: str, rows: np.ndarray) -> Iterator[tuple[str, bytes]]:
         """(name for errors, image bytes) of the sorted ``rows``."""
         for place, column in self._taken(name, rows, "bytes"):
-            # Arrow's type of no value at all is what paths without bytes leave.
-            if not any(
-                is_kind(column.type) for is_kind in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_null)
-            ):
+            kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_null)  # null: paths without bytes
+            if not any(is_kind(column.type) for is_kind in kinds):
                 kind = f"column {name!r} must hold encoded images (bytes), not {column.type}"
                 raise DataError(f"{place.path}: {kind}")
             for row, content in zip(place.rows.tolist(), column.to_pylist(), strict=True):
@@ -153,9 +151,8 @@ class ParquetTable:
                 start += len(column)
                 try:
                     column.validate(full=True)  # before anything goes by its offsets
-                    chosen = (
-                        column if len(wanted) == len(column) else column.take(pa.array(wanted - start + len(column)))
-                    )
+                    whole = len(wanted) == len(column)
+                    chosen = column if whole else column.take(pa.array(wanted - start + len(column)))
                 except pa.ArrowException as error:
                     raise _corrupt(path, error) from None
                 yield _Place(path, wanted - first), chosen

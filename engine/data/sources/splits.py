@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from engine.base.declared import Doc, Gt, Lt, Neutral
+from engine.base.declared import Doc, Ge, Gt, Lt, Neutral
 from engine.base.errors import DataError, require
 from engine.base.opening import read_text
 from engine.data.samples.dataset import Source, stratified
@@ -26,7 +26,8 @@ class OwnSource(Source):
 
     splits: our splits by the names that they have there, such as {test: valid}; None: train and test. test_fraction:
     the share of the training rows that become the test split, where the data have none; it has the class shares of the
-    whole and is the same for every seed. None: there is a test split. colour: what images become.
+    whole and is the same for every seed. None: there is a test split. size: resize images to ``size`` x ``size``
+    pixels; None: they have one size. colour: what images become; None: they are all grey, or all coloured.
     """
 
     neutral: ClassVar[Mapping[str, Any]] = {"splits": None, "test_fraction": None, "colour": None}
@@ -41,11 +42,11 @@ class OwnSource(Source):
         float | None,
         Gt(0),
         Lt(1),
-        Doc(
-            "share of the training rows that becomes the test split, where there is none; with the class shares of "
-            "the whole, the same for every seed"
-        ),
+        Doc("share of the training rows that becomes the test split, where there is none, the same for every seed"),
         Neutral(None, "holds none out"),
+    ] = None
+    size: Annotated[
+        int | None, Ge(1), Doc("resize to this many pixels a side"), Neutral(None, "leaves images as they are")
     ] = None
     colour: Annotated[
         Literal["grey", "rgb"] | None,
@@ -59,9 +60,8 @@ class OwnSource(Source):
         named = self.splits is None or (bool(self.splits) and set(self.splits) <= set(OURS))
         require(named and all(map(_NAME.fullmatch, self.names.values())), "splits", self.splits, rule, repair)
         one = self.names["train"] == self.names["test"]
-        require(
-            not one, "splits", self.splits, "takes one split for both", "set data.test_fraction, for example to 0.1"
-        )
+        repair = "set data.test_fraction, for example to 0.1"
+        require(not one, "splits", self.splits, "takes one split for both", repair)
         share = self.test_fraction
         rule = "cannot be set beside a test split, which data.splits names"
         require(share is None or "test" not in (self.splits or {}), "test_fraction", share, rule, "set one of the two")

@@ -24,14 +24,7 @@ from engine.data.sources.splits import MODES, OURS, OwnSource, held_out, snapsho
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(OwnSource):
-    """Images in train/<class>/... and test/<class>/... below ``root``; classes are numbered by sorted name.
-
-    size: resize to ``size`` x ``size`` pixels; None keeps the images, which must have one size.
-    """
-
-    size: Annotated[
-        int | None, Ge(1), Doc("resize to this many pixels a side"), Neutral(None, "leaves images as they are")
-    ] = None
+    """Images in train/<class>/... and test/<class>/... below ``root``; classes are numbered by sorted name."""
 
     def folder(self, download: bool = False) -> Path:
         return existing(self.root, "train/<class>/ and test/<class>/")
@@ -54,8 +47,7 @@ class Parquet(OwnSource):
     are in ``image`` or the only column that can hold some, and without one all other columns are features.
 
     label_column: class numbers, or class names; None for ``label``, or the only column that can hold some.
-    owner_column: the user of each sample (numbers or texts), for ``partition.name=natural``. size: resize images to
-    ``size`` x ``size`` pixels.
+    owner_column: the user of each sample (numbers or texts), for ``partition.name=natural``.
     """
 
     neutral: ClassVar[Mapping[str, Any]] = {
@@ -71,19 +63,16 @@ class Parquet(OwnSource):
         Doc("configuration of a data set of Hugging Face's hub; needed where there are several"),
         Neutral(None, "is the only one"),
     ] = None
-    image_column: Annotated[
-        str | None, Doc("column with the encoded images; null: `image`, or the only one that can hold some")
-    ] = None
+    image_column: Annotated[str | None, Doc("column with encoded images; null: `image`, or the only one there is")] = (
+        None
+    )
     feature_columns: Annotated[
         tuple[str, ...],
-        Doc(
-            "columns of numbers, or of lists of as many numbers; none given and no images there: all others are "
-            "features"
-        ),
+        Doc("columns of numbers, or of lists of as many numbers; none given and no images there: all other columns"),
     ] = ()
-    token_column: Annotated[
-        str | None, Doc("column with lists of token ids, 0 being padding"), Neutral(None, "is none")
-    ] = None
+    token_column: Annotated[str | None, Doc("column with lists of token ids, 0: padding"), Neutral(None, "is none")] = (
+        None
+    )
     sequence_length: Annotated[
         int | None,
         Ge(1),
@@ -91,25 +80,17 @@ class Parquet(OwnSource):
     ] = None
     label_column: Annotated[
         str | None,
-        Doc(
-            "column with class numbers or names; null: `label`, or the only one that is called like one or is a "
-            "ClassLabel"
-        ),
+        Doc("column with class numbers or names; null: `label`, or the only one called like one, or a ClassLabel"),
     ] = None
     owner_column: Annotated[
         str | None, Doc("column with the user of each sample, for `partition.name=natural`"), Neutral(None, "is none")
-    ] = None
-    size: Annotated[
-        int | None, Ge(1), Doc("resize to this many pixels a side"), Neutral(None, "leaves images as they are")
     ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         length = self.sequence_length
-        rule = "is for token ids, and no column of them is named"
-        require(
-            length is None or self.token_column is not None, "sequence_length", length, rule, "set data.token_column"
-        )
+        rule, is_used = "is for token ids, and no column of them is named", self.token_column is not None
+        require(length is None or is_used, "sequence_length", length, rule, "set data.token_column")
         inputs = ("image_column", "token_column", "feature_columns", "size", "colour")
         for field in ("token_column", "feature_columns"):
             chosen = [name for name in inputs if getattr(self, name)]
