@@ -64,13 +64,15 @@ def reached(choice: type) -> Reached:
             if used not in space or (hasattr(builtins, used) and space[used] is getattr(builtins, used)):
                 continue
             value = space[used]
-            if isinstance(value, ModuleType):
-                modules.add(value.__name__)
-            elif isinstance(value, type | FunctionType) and value.__module__ == SCRIPT:
-                left.append(value)
-            elif isinstance(value, type) or callable(value):
-                modules.add(str(value.__module__))
-            else:
+            several = [value]
+            if isinstance(value, list | tuple) and not _is_plain(value):  # classes and functions count as if named
+                several, value = value, [getattr(one, "__qualname__", one) for one in value]
+            for one in (one for one in several if callable(one) or isinstance(one, ModuleType)):
+                if isinstance(one, type | FunctionType) and one.__module__ == SCRIPT:
+                    left.append(one)
+                else:
+                    modules.add(one.__name__ if isinstance(one, ModuleType) else str(one.__module__))
+            if not (callable(value) or isinstance(value, ModuleType)):
                 digests[f"{SCRIPT}.{used}"] = _digest_of_value(used, value)
     return Reached(digests, frozenset(modules))
 
@@ -124,7 +126,9 @@ def _digest_of_value(name: str, value: Any) -> str:
     if _is_plain(value) or type(value).__module__ == "typing":
         return hashlib.sha256(repr(value).encode()).hexdigest()
     rule = f"is a {type(value).__name__} of the script, which cannot be told from another one"
-    raise ConfigError("script", name, rule, "make it a field of the class, or write both into a .py file")
+    raise ConfigError(
+        "script", name, rule, "make it a field of the class, a parameter of the function, or write both into a .py file"
+    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -48,6 +48,14 @@ class _Texts(MetaPathFinder, ExecutionLoader):
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
+        self.running: list[str] = []  # the files of those that are under way
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.running.append(self.get_filename(module.__name__))
+        try:
+            super().exec_module(module)
+        finally:
+            self.running.pop()
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         return spec_from_loader(fullname, self) if fullname in self.sources else None
@@ -84,6 +92,13 @@ def install(sources: Mapping[str, Source]) -> None:
             _TEXTS.sources[name] = source
     if _TEXTS not in sys.meta_path:
         sys.meta_path.insert(0, _TEXTS)
+
+
+def check_not_importing(what: str) -> None:
+    """Refuse ``what`` a file does while it is imported: every process that imports it would do it again."""
+    if _TEXTS.running:
+        rule = f"starts {what} while it is imported, and other processes import it again"
+        raise ConfigError("file", _TEXTS.running[-1], rule, 'put that under if __name__ == "__main__":')
 
 
 _read: dict[str, tuple[object, str | None]] = {}  # module -> its spec, which is new when it is loaded anew; its text

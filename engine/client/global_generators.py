@@ -1,67 +1,27 @@
-"""A guard on generators that a process has one of: nothing that a run computes may draw from them.
+"""A guard on generators that a process has one of: no block of clients' work may draw from them.
 
-Their state depends on all that the process has done, so a number drawn there has no key, and a run would come to other
-bits each time without a word. Their states before and after a block of clients' work, or a method of the server's step,
-tell. Who it was is then looked for among the network's modules, in forward passes made for that.
-
-torch's and numpy's generators are looked at. Python's ``random`` is not: libraries draw from it for their own
-purposes, such as the time until they try again. What others, callbacks say, do between blocks does not concern it.
+Their states before and after it tell, see ``engine/base/part_calls.py``. Who it was is then looked for among the
+network's modules, in forward passes made for that. What others, callbacks say, do between blocks does not concern it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from engine.base.errors import UnkeyedDraw
+from engine.base.part_calls import ADVICE, GlobalStates, staying
 from engine.client.steps.drawing_modules import StepDraws, drawing_from
 from engine.client.steps.flat_net import FlatNet
 
 PASSES = 3  # in which a module must have drawn each time: threads beside this one may draw in the meantime
 ROWS = 2  # of a pass
-MERSENNE = 4 * 624 + 4  # bytes of a Mersenne twister: its words, and how many of them are used
 _ONE_SEARCH = threading.Lock()  # at a time, in this process
-
-
-class GlobalStates(NamedTuple):
-    """The states of a process's global generators at a moment."""
-
-    of_torch: bytes
-    of_numpy: bytes
-    of_card: bytes = b""
-
-    @classmethod
-    def now(cls, device: torch.device | None = None) -> GlobalStates:
-        card = _bytes(torch.cuda.get_rng_state(device)) if device is not None and device.type == "cuda" else b""
-        return cls(_bytes(torch.get_rng_state()), _numpy_state(), card)
-
-    def moved(self, now: GlobalStates) -> str:
-        """Name the generator whose state is another one now; empty if none is."""
-        named = zip(("torch's", "numpy's", "the card's"), self, now, strict=True)
-        return next((f"{whose} global generator" for whose, before, after in named if before != after), "")
-
-
-def _bytes(state: Tensor) -> bytes:
-    return state.numpy().tobytes()
-
-
-def _numpy_state() -> bytes:
-    """The state of numpy's global generator, but for a normal number that it may hold in reserve.
-
-    Read where it lies: ``np.random.get_state`` takes a hundred times as long as all else here.
-    """
-    generator = np.random.get_bit_generator()  # pyright: ignore[reportAttributeAccessIssue] (its stubs lack it)
-    if isinstance(generator, np.random.MT19937):
-        return ctypes.string_at(generator.ctypes.state_address, MERSENNE)
-    return repr(generator.state).encode()  # set by np.random.set_bit_generator
 
 
 class Runner(Protocol):
@@ -87,7 +47,8 @@ def drawing_by_key(
     @wraps(work)
     def guarded(runner: Of, job: Job, *args: P.args, **kwargs: P.kwargs) -> R:
         before = GlobalStates.now(runner.device)
-        result = work(runner, job, *args, **kwargs)
+        with staying(f"{_when(job)}{_who(job)}, or a module of the network,"):
+            result = work(runner, job, *args, **kwargs)
         generator = before.moved(GlobalStates.now(runner.device))
         if generator:
             raise _of_job(runner, job, generator)
@@ -96,23 +57,9 @@ def drawing_by_key(
     return guarded
 
 
-@contextmanager
-def drawing_nothing(what: str) -> Iterator[None]:
-    """Raise :class:`UnkeyedDraw` where the block, which does ``what`` on the server, draws from a global generator."""
-    before = GlobalStates.now()
-    yield
-    generator = before.moved(GlobalStates.now())
-    if generator:
-        raise UnkeyedDraw(f"{what} draws from {generator}, which has no key; {ADVICE}")
-
-
-ADVICE = "draw from client.rng(...) or tools.rng(...), or of seeds.generator(...) where neither is at hand"
-
-
 def _of_job(runner: Runner, job: Any, generator: str) -> UnkeyedDraw:
     """The error for a job, by the module that draws or else by the algorithm."""
-    context = getattr(job, "context", job)
-    when = f"round {context.round}: " if hasattr(context, "round") else ""
+    when = _when(job)
     for net in runner.nets:
         module = drawing_module(net, runner.device)
         if module is not None:
@@ -120,12 +67,20 @@ def _of_job(runner: Runner, job: Any, generator: str) -> UnkeyedDraw:
                 f"{when}the network's module {module} draws from {generator}, which has no key; draw by torch's own "
                 "functions in its forward, while self.training is True: those draws are keyed by client and round"
             )
+    return UnkeyedDraw(
+        f"{when}{_who(job)}, and no module of the network, draws from {generator}, which has no key; {ADVICE}"
+    )
+
+
+def _when(job: Any) -> str:
+    context = getattr(job, "context", job)
+    return f"round {context.round}: " if hasattr(context, "round") else ""
+
+
+def _who(job: Any) -> str:
     who = getattr(job, "fn", None) or getattr(job, "algorithm", job)
     who = getattr(who, "func", who)  # of a partial
-    name = getattr(who, "__name__", type(who).__name__)
-    return UnkeyedDraw(
-        f"{when}{name}, and no module of the network, draws from {generator}, which has no key; {ADVICE}"
-    )
+    return getattr(who, "__name__", type(who).__name__)
 
 
 def drawing_module(net: FlatNet, device: torch.device) -> str | None:

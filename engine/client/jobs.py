@@ -29,8 +29,8 @@ from engine.algorithm import (
     personalised,
     seeds,
 )
-from engine.base.errors import ClientError
-from engine.client import precision
+from engine.base.errors import ClientError, require
+from engine.client import precision, twice
 from engine.client.blocks import in_place_of
 from engine.client.failures import Attempted, attempt, naming
 from engine.client.global_generators import drawing_by_key
@@ -64,7 +64,10 @@ from engine.experiment.executor_policy import CAPTURING
 
 
 def set_up_torch(experiment: Experiment) -> None:
-    """Set what would otherwise depend on where a process was started."""
+    """Set what would otherwise depend on where a process was started; refuse what a script has set there alone."""
+    default, given = torch.get_default_dtype(), "set by code of your own, which other processes do not run"
+    repair = "leave it, and set execution.precision"
+    require(default is torch.float32, "torch.set_default_dtype", default, f"is {given}", repair)
     torch.set_num_threads(experiment.execution.threads)
     if experiment.execution.device == "cuda":
         torch.backends.cudnn.benchmark = False
@@ -106,7 +109,8 @@ class JobRunner:
         lanes = [Programs(partial(CudaRecorder, self.device, lane), lane) for lane in beside]
         self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward, programs, lanes)
         self.test = Rows(dataset, dataset.test, self.device, dtype)
-        self._indices = lru_cache(HELD_CLIENTS)(self._read_indices)  # by client
+        held = lru_cache(HELD_CLIENTS)
+        self._indices = held(lambda number: torch.tensor(assignment.clients[number], device=self.device))
         self._shared: Tensors = {}
 
     def receive(self, shared: Any) -> None:
@@ -170,6 +174,19 @@ class JobRunner:
         peak = measure_peak(trial, self.experiment.execution.device)
         whole = max(self.trainer.rows.normalised_bytes(len(self._indices(number))) for number in ids)
         return replace(peak, needed=peak.needed + min(whole, RESIDENT_BYTES))
+
+    def twice(self, job: TrainJob, ids: tuple[int, ...], addressed: Any, who: str) -> tuple[list[TrainResult], str]:
+        """Train two clients that are new, and the first one again; see ``twice.py``."""
+
+        def trial(number: int) -> tuple[TrainResult, Scores]:
+            one = slice(number % len(ids), number % len(ids) + 1)
+            own = {name: rows[one] for name, rows in addressed.items()}
+            trained = self.train(job, ids[one], own, (True,), None)
+            whole = len(self._shared.get("weights", ())) == self.net.layout.size
+            return trained, self.evaluate(job.algorithm, 0, min(twice.ROWS, len(self.test))) if whole else Scores()
+
+        parts = [job.algorithm, self.experiment.model, *self.client_nets.specs, *(net.model for net in self.nets)]
+        return twice.compared(who, parts, self._shared, trial, self.device.type == "cpu")
 
     @drawing_by_key
     def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
@@ -301,9 +318,6 @@ class JobRunner:
         if not self.client_nets.differ:
             return context
         return replace(context, layout=self.client_nets.of(number).layout)
-
-    def _read_indices(self, number: int) -> Tensor:
-        return torch.tensor(self.assignment.clients[number], device=self.device)
 
     def _own_test(self, number: int) -> Tensor | None:
         """The client's own test rows, if it has any."""

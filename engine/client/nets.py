@@ -40,22 +40,22 @@ class ClientNets:
 
     def __init__(self, experiment: Experiment, dataset: Dataset, common: FlatNet) -> None:
         self._experiment, self._dataset = experiment, dataset
-        self._specs = experiment.client_models
+        self.specs = experiment.client_models
         device = common.weights.device
-        self._nets = {spec: open_model(experiment, dataset, device, spec) for spec in self._specs}
+        self._nets = {spec: open_model(experiment, dataset, device, spec) for spec in self.specs}
         self._common = common
 
     @property
     def differ(self) -> bool:
         """True if clients have architectures of their own, so that no weights but their own fit them."""
-        return bool(self._specs)
+        return bool(self.specs)
 
     def of(self, client: int) -> FlatNet:
-        return self._nets[self._specs[client % len(self._specs)]] if self._specs else self._common
+        return self._nets[self.specs[client % len(self.specs)]] if self.specs else self._common
 
     def fresh(self, client: int) -> Tensors:
         """ "weights" [P] and "buffers" [Q] that the client begins with: of its own architecture, drawn for it."""
-        spec = self._specs[client % len(self._specs)]
+        spec = self.specs[client % len(self.specs)]
         net = open_model(self._experiment, self._dataset, self._common.weights.device, spec, client)
         return {"weights": net.weights, "buffers": net.buffers}
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import numpy as np
 from torch import nn
 
 from algorithms import ALGORITHMS
-from engine.base.errors import ConfigError, FedskewError, require
-from engine.base.own_modules import told
+from engine.base.errors import require
 from engine.base.registry import Registry
 from engine.data import PARTITIONS, SOURCES, Assignment, Dataset, Partition, Source
 from engine.data.own_data import as_dataset
-from engine.data.samples.assignment import without
+from engine.data.samples.assignment import Parts
 from engine.models import MODELS, Model, ModelSpec
 from engine.models.splitting import check_split, split_model
 
@@ -97,27 +95,17 @@ def _class_of(function: Any, name: str, base: Any) -> type:
 class _OfFunction:
     """What the classes made of functions have in common."""
 
-    section: ClassVar[str]
     given: ClassVar[tuple[str, ...]]  # the parameters that the engine gives
     function: ClassVar[Callable[..., Any]]
     own_name: ClassVar[str]
 
     def _called(self, given: Mapping[str, Any]) -> Any:
         names = inspect.signature(self.function).parameters
-        arguments = {name: given[name] if name in given else getattr(self, name) for name in names}
-        try:
-            return self.function(**arguments)
-        except FedskewError:
-            raise
-        except Exception as error:
-            file = Path(self.function.__code__.co_filename)
-            text = f"raised {told(error, file)}"
-            raise ConfigError(f"{self.section}.name", self.own_name, text, "see that line") from error
+        return self.function(**{name: given[name] if name in given else getattr(self, name) for name in names})
 
 
 @dataclasses.dataclass(frozen=True)
 class _OwnModel(_OfFunction, ModelSpec):
-    section: ClassVar[str] = "model"
     given: ClassVar[tuple[str, ...]] = ("shape", "num_classes")
     keeps_weights: ClassVar[bool] = True
     takes_tokens: ClassVar[bool | None] = None
@@ -133,7 +121,6 @@ class _OwnModel(_OfFunction, ModelSpec):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _OwnSource(_OfFunction, Source):
-    section: ClassVar[str] = "data"
     given: ClassVar[tuple[str, ...]] = ()
 
     def read(self) -> Dataset:
@@ -142,30 +129,13 @@ class _OwnSource(_OfFunction, Source):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _OwnPartition(_OfFunction, Partition):
-    section: ClassVar[str] = "partition"
     given: ClassVar[tuple[str, ...]] = ("labels", "num_classes", "owners", "rng")
 
     def draw(
         self, rng: np.random.Generator, labels: np.ndarray, num_classes: int, owners: np.ndarray | None
     ) -> Assignment:
-        rows = self._called({"rng": rng, "labels": labels, "num_classes": num_classes, "owners": owners})
-        try:
-            clients = tuple(np.asarray(part, dtype=np.int64).reshape(-1) for part in rows)
-        except (TypeError, ValueError) as error:
-            rule = f"gave a {type(rows).__name__} that is no list of rows for each client ({error})"
-            raise ConfigError("partition.name", self.own_name, rule, "return a list of index arrays") from None
-        count = len(clients)
-        require(
-            count == self.clients,
-            "partition.clients",
-            self.clients,
-            f"is not what {self.own_name} gives, which is {count}",
-            "let the function name clients, and give rows to so many",
-        )
-        joined = np.concatenate([*clients, np.empty(0, np.int64)])
-        inside = bool(((joined >= 0) & (joined < len(labels))).all())
-        rule = f"gave rows outside of the {len(labels)} training samples"
-        require(inside, "partition.name", self.own_name, rule, "return places in labels")
-        twice = len(np.unique(joined)) < len(joined)
-        require(not twice, "partition.name", self.own_name, "gave a row twice", "give each row to one client")
-        return Assignment(clients, without(len(labels), joined))
+        rows: Any = self._called({"rng": rng, "labels": labels, "num_classes": num_classes, "owners": owners})
+        rule = f"gave a {type(rows).__name__} that is no list of rows for each client"
+        listed = isinstance(rows, Iterable) and not isinstance(rows, Mapping)
+        require(listed, "partition.name", self.own_name, rule, "return a list of index arrays")
+        return Assignment(Parts.of(rows))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -20,6 +21,8 @@ from torch.nn.parameter import is_lazy
 from engine.base.declared import Doc, Neutral
 from engine.base.devices import memory
 from engine.base.errors import ConfigError, require
+from engine.base.own_modules import is_ours
+from engine.base.part_calls import bits, calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
 from engine.models.heads import Head, head_layer, project
@@ -280,11 +283,37 @@ def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, 
     A specification that ``keeps_weights`` draws them itself, from torch's global generator, which is in the state of
     ``generator`` meanwhile.
     """
-    if not spec.keeps_weights:
-        return fresh(lambda: spec.build(shape, num_classes), generator, spec.conv_init)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.set_state(generator.get_state())
-        return spec.build(shape, num_classes).train()
+    with calling(spec, "model.name", DRAWING):
+        if not spec.keeps_weights:
+            return fresh(lambda: spec.build(shape, num_classes), generator, spec.conv_init)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.set_state(generator.get_state())
+            return spec.build(shape, num_classes).train()
+
+
+DRAWING = "draw by torch's own functions, with keeps_weights = True"
+
+
+def check_built_alike(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> None:
+    """Raise :class:`ConfigError` where a network from outside is another one when it is built again.
+
+    Each worker builds its own, from the same generator.
+    """
+    if is_ours(type(spec)):
+        return
+    one, two = (_bits_of(build_model(spec, shape, num_classes, torch.Generator().manual_seed(0))) for _ in range(2))
+    other = next((name for name in one | two if one.get(name) != two.get(name)), None)
+    rule = f"has another {other} when it is built again from the same generator, as each worker does it"
+    require(other is None, "model.name", getattr(spec, "own_name", type(spec).__name__), rule, DRAWING)
+
+
+def _bits_of(model: Model) -> dict[str, object]:
+    """The bits of a network's parameters, buffers and whatever else is a number in its modules, by name."""
+    held = dict(model.state_dict())
+    for path, module in model.named_modules():
+        numbers = (name for name, value in vars(module).items() if isinstance(value, int | float | np.ndarray | Tensor))
+        held |= {f"{path}.{name}".strip("."): vars(module)[name] for name in numbers}
+    return {name: bits(value) for name, value in held.items()}
 
 
 def on_meta(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> Model:
@@ -296,7 +325,7 @@ def on_meta(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> M
     if spec.keeps_weights:
         model = build_model(spec, shape, num_classes, torch.Generator())
     else:
-        with torch.device("meta"):
+        with calling(spec, "model.name", DRAWING), torch.device("meta"):
             model = spec.build(shape, num_classes)
     _check_tensors(model)
     return model.to("meta")

@@ -23,8 +23,8 @@ def stage_hash(
 ) -> str:
     """Return 16 hex digits that are equal for two stages only if their results are equal to the bit.
 
-    computed_by: see :func:`engine.record.numerics.numerics`. data: the data set's fingerprint. round (global): what
-    counts is the schedule up to it, None for all of it.
+    computed_by: see :func:`engine.record.numerics.numerics`. data: what tells the data and who has which of them.
+    round (global): what counts is the schedule up to it, None for all of it.
 
     The number of rounds is left out: a longer run of the same stage passes through the shorter one. So is the code
     behind the whole run: that of the stage counts.

@@ -64,7 +64,7 @@ class Driver:
         self._on_local_model: OnLocalModel | None = None
         self.lineage = Lineage(self.federation, folder, self.stage_ends, self.evaluation.stopping)
         shared = reuse if may_share(self.lineage.numerics) else None
-        self.sharing = Sharing(self.lineage, self.evaluation, folder, self._recorder.data, shared)
+        self.sharing = Sharing(self.lineage, self.evaluation, folder, self._recorder.divided, shared)
         for sentence in dataset.told:
             log.info("data: %s", sentence)
 

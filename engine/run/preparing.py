@@ -13,10 +13,12 @@ import numpy as np
 import torch
 
 from engine.base.errors import ConfigError, DataError, require
+from engine.base.part_calls import calling
 from engine.data import Assignment, Dataset
 from engine.data.samples.assignment import Parts
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
+from engine.models.model import check_built_alike
 from engine.record.numerics import other_code
 from engine.record.run_folder import RunFolder
 from engine.server.cohort import held_out_of
@@ -56,10 +58,13 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
 
 
 def _check_model(model: ModelSpec, dataset: Dataset) -> None:
-    """Refuse a model that does not take the data's rows, or that is too large for them or for this machine."""
+    """Refuse a model that does not take the data's rows, that is too large for them or for this machine, or that is
+    another one each time.
+    """
     registered = type(model) in MODELS.values()  # in Python, not from a config, it may be a user's own
     check_inputs(model, MODELS.name_of(model) if registered else type(model).__name__, dataset.vocabulary)
     check_size(model, dataset.shape, len(dataset.classes))
+    check_built_alike(model, dataset.shape, len(dataset.classes))
 
 
 def _check_held_out(experiment: Experiment, assignment: Assignment) -> np.ndarray:
@@ -136,8 +141,10 @@ def prepare(
     dataset = dataset or experiment.data.load()
     fingerprint = dataset.fingerprint
     if saved is None:
-        assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
-        assignment = experiment.partition.share_tests(replace(assignment, data=fingerprint), dataset)
+        partition = experiment.partition
+        assignment = partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
+        with calling(partition, "partition.name", "draw from numpy_generator(self.seed, ...) of fedskew.contract"):
+            assignment = partition.share_tests(replace(assignment, data=fingerprint), dataset)
     else:
         assignment = saved
         root = getattr(experiment.data, "root", None)
@@ -148,7 +155,7 @@ def prepare(
             "holds other data than this run began with",
             "name another folder with --out, or put the data back",
         )
-        assignment.check_rows(len(dataset.train), len(dataset.test))
+    assignment.check_rows(len(dataset.train), len(dataset.test))
     check_against_data(experiment, dataset, assignment)
     return Prepared(experiment, folder, dataset, assignment)
 

@@ -36,6 +36,7 @@ class Recorder:
 
     def __init__(self, federation: Federation, folder: RunFolder, dataset: Dataset, assignment: Assignment) -> None:
         self.data = dataset.fingerprint
+        self.divided = f"{dataset.fingerprint} {assignment.digest}"  # all that a stage takes from data and partition
         self._federation = federation
         self._folder = folder
         self._dropped = len(assignment.dropped)
@@ -111,7 +112,9 @@ class Recorder:
                 "dropped_samples": self._dropped,
                 **label_entropies(experiment, federation.population.class_counts()[federation.population.drawn_from]),
                 "data_sha256": self.data,
-                "stages": {one.name: stage_hash(experiment, one, lineage.numerics, self.data) for one in lineage.chain},
+                "stages": {
+                    one.name: stage_hash(experiment, one, lineage.numerics, self.divided) for one in lineage.chain
+                },
                 "versions": {"fedskew": __version__, **lineage.numerics},
             },
         )

@@ -19,6 +19,7 @@ from typing import Any
 from engine.base.allocator import give_back_freed_memory
 from engine.base.errors import FedskewError, one_line
 from engine.base.files import writing
+from engine.base.own_modules import check_not_importing
 from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.run.local_driver import DriverLike, LocalDriver, Progress
@@ -71,6 +72,7 @@ class Run:
         Continues a folder that holds an unfinished run of the same experiment; ``overwrite`` starts it again. With a
         ``store``, rounds that another run has put there are taken from it, and this run's are put there.
         """
+        check_not_importing("a run")
         experiment = experiment.resolve()
         execution = experiment.execution
         check_place(execution, address)
@@ -117,7 +119,7 @@ class Run:
         for observer in self._observers:
             try:
                 getattr(observer, event)(self, *values)
-            except Exception as error:  # of a picture or a tracker, without which the run is whole
+            except (Exception, SystemExit) as error:  # of a picture or a tracker, without which the run is whole
                 name, text = type(observer).__name__, one_line(str(error))
                 log.warning("%s failed in %s (%s: %s)", name, event, type(error).__name__, text)
 

@@ -28,7 +28,7 @@ class Sharing:
     def __init__(
         self, lineage: Lineage, evaluation: Evaluation, folder: RunFolder, data: str, reuse: Reuse | None
     ) -> None:
-        """``data``: the data set's fingerprint."""
+        """``data``: the data set's fingerprint, and the digest of who has which samples of it."""
         self._lineage = lineage
         self._evaluation = evaluation
         self._folder = folder

@@ -63,6 +63,13 @@ class Population:
         """The client with most rows, of those that can train."""
         return int(self.drawn_from[self.sizes[self.drawn_from].argmax()])
 
+    def smallest(self, rows: int) -> tuple[int, ...]:
+        """The two clients with fewest rows, of those that can train and have so many, or as many as the largest."""
+        sizes = self.sizes[self.drawn_from]
+        enough = np.flatnonzero(sizes >= min(rows, sizes.max()))
+        chosen = enough[np.argsort(sizes[enough], kind="stable")[:2]]
+        return tuple(self.drawn_from[np.sort(chosen)].tolist())
+
 
 class Federation:
     """A run's clients, stages and models, and the pool that its blocks run on."""

@@ -8,15 +8,18 @@ Nothing here depends on where blocks ran, and nothing is written: what a round c
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from engine.algorithm import Algorithm, Context, Tensors
-from engine.base.errors import MemoryShort, RunError
+from engine.base.errors import FedskewError, MemoryShort, RunError
+from engine.base.own_modules import is_ours
+from engine.base.part_calls import bits, on_the_server
+from engine.client import twice
 from engine.client.blocks import cut_blocks
-from engine.client.global_generators import drawing_nothing
 from engine.client.messages import ClientFailure, TrainJob, TrainResult
 from engine.experiment import Stage
 from engine.record.stage_states import StageStates
@@ -58,15 +61,18 @@ class RoundRunner:
         stage = federation.stage(number, round)
         algorithm, cohort = stage.algorithm, federation.cohort(round)
         context = federation.context(number, round, len(cohort))
-        with drawing_nothing(f"round {round}: {type(algorithm).__name__}.before_round"):
+        with on_the_server(f"round {round}: {type(algorithm).__name__}.before_round", server):
             made = algorithm.before_round(server, ServerSide(federation.pool, context), context)
         server = validated(federation, number, round - 1, algorithm, "before_round", made)
         trained = TrainResult()
         if not cohort:
             log.warning("round %d: nobody was drawn, so there is nothing to learn from", round)
             return server, trained
-        self._preflight(number, stage, server, context)
-        with drawing_nothing(f"round {round}: {type(algorithm).__name__}.broadcast"):
+        if number not in self._tried:
+            self._tried.add(number)
+            self._preflight(number, stage, server, context)
+            self._twice(number, stage, server, context)
+        with on_the_server(f"round {round}: {type(algorithm).__name__}.broadcast", server):
             received = broadcast(algorithm, server, context)
             rows = addressed(federation, algorithm, server, cohort, context)
         trained.floats_down = count_floats_down(algorithm, received, rows)
@@ -142,7 +148,7 @@ class RoundRunner:
             weight = trained.sum.weight
             raise RunError(f"round {context.round}: the uploads' weights add up to {weight}: there is no mean")
         mean_buffers = trained.sum.mean_buffers() if algorithm.shares_buffers else buffers
-        with drawing_nothing(f"round {context.round}: {type(algorithm).__name__}.aggregate"):
+        with on_the_server(f"round {context.round}: {type(algorithm).__name__}.aggregate", server):
             made = algorithm.aggregate(server, trained.pooled(), context) | {"buffers": mean_buffers}
         return validated(self._federation, number, context.round - 1, algorithm, "aggregate", made)
 
@@ -162,9 +168,6 @@ class RoundRunner:
 
     def _preflight(self, number: int, stage: Stage, server: Tensors, context: Context) -> None:
         """Once a stage, before it trains: whether the workers' memory will do, by a trial of the largest client."""
-        if number in self._tried:
-            return
-        self._tried.add(number)
         federation, algorithm = self._federation, stage.algorithm
         client, together = federation.population.largest, federation.together(algorithm, context)
         blocks = cut_blocks(range(context.cohort_size), federation.experiment.execution.block, together)
@@ -183,3 +186,37 @@ class RoundRunner:
         call = Call(label=f"client {client}", args=((client,), rows, preflight.rows, clients))
         [peak] = federation.pool.run("peak", received, job, [call], what="preflight")
         preflight.report(peak)
+
+    def _twice(self, number: int, stage: Stage, server: Tensors, context: Context) -> None:
+        """Once a stage with parts from outside, before it trains: whether they come to the same bits twice."""
+        federation, algorithm, began = self._federation, stage.algorithm, time.perf_counter()
+        parts = (algorithm, federation.experiment.model, *federation.experiment.client_models)
+        who = " or ".join(getattr(part, "own_name", type(part).__name__) for part in parts if not is_ours(type(part)))
+        if not who:
+            return
+        reached, ids = twice.Reached([algorithm]), federation.population.smallest(twice.ROWS)
+        local = stage.local.model_copy(update={"epochs": 1, "steps": twice.STEPS})
+        job = replace(self._job(stage, context, Measured()), local=local, probe=True, keep_models=True, drop=True)
+        made = list[dict[str, object]]()
+        received = broadcast(algorithm, server, context)
+        rows = addressed(federation, algorithm, server, ids, context)
+        call = Call(label=f"clients {ids}", args=(ids, rows, who))
+        [(results, doubt)] = federation.pool.run("twice", received, job, [call], what="a round twice")
+        if doubt:
+            log.warning(doubt)
+        results = [result for result in results if result.sum.weight > 0]
+        for result in results + results[:1]:
+            with on_the_server(f"round {context.round}: {type(algorithm).__name__}.aggregate", server):
+                try:
+                    entries = algorithm.aggregate(server, result.pooled(), context)
+                except FedskewError:
+                    raise
+                except Exception:  # it may take more clients than one
+                    break
+            made.append({f"server[{name!r}]": bits(tensor) for name, tensor in entries.items()})
+            if len(made) == 1:
+                reached.put_back()
+        if len(made) > 1:
+            twice.check_same(who, "aggregate", made[0], made[-1], reached)
+        told = f"clients {ids}" if results else "nobody, whose rounds take too long or fail"
+        log.info("twice the same: %s, tried by %s in %.2f s", who, told, time.perf_counter() - began)

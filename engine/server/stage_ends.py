@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from engine.algorithm import Client, Tensors
-from engine.client.global_generators import drawing_nothing
+from engine.base.part_calls import on_the_server
 from engine.client.steps.client_round import Streams
 from engine.client.trainer import first_state
 from engine.record.stage_states import StageStates
@@ -30,9 +30,9 @@ class StageEnds:
         algorithm, context = federation.chain[number].algorithm, federation.context(number, round)
         entries = federation.with_model(number, parent if parent is not None else federation.fresh)
         name = f"stage {federation.chain[number].name}: {type(algorithm).__name__}"
-        with drawing_nothing(f"{name}.init_server"):
+        with on_the_server(f"{name}.init_server", entries):
             entries = {**algorithm.init_server(entries, context), "buffers": entries["buffers"]}
-        with drawing_nothing(f"{name}.prepare"):
+        with on_the_server(f"{name}.prepare", entries):
             entries = algorithm.prepare(entries, self.every_client(number, round, "prepare", states), context)
         server = validated(federation, number, round, algorithm, "prepare", entries)
         if algorithm.with_traffic("once"):
@@ -47,7 +47,7 @@ class StageEnds:
         federation, round = self._federation, self._federation.ends[number]
         algorithm, context = federation.stage(number, round).algorithm, federation.context(number, round)
         clients, compute = self.every_client(number, round, "finish", states), ServerSide(federation.pool, context)
-        with drawing_nothing(f"stage {federation.chain[number].name}: {type(algorithm).__name__}.finish"):
+        with on_the_server(f"stage {federation.chain[number].name}: {type(algorithm).__name__}.finish", server):
             entries = algorithm.finish(server, clients, compute, context)
         return validated(federation, number, round, algorithm, "finish", entries)
 

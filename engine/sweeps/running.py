@@ -80,6 +80,7 @@ def run_sweep(
     Raises :class:`FedskewError` for what can be refused before anything starts: an invalid cell, missing data, a trial
     that fits no node.
     """
+    own_modules.check_not_importing("a sweep")
     folder = SweepFolder.for_sweep(named, out)
     named = folder.with_added(named)
     sweep = named.sweep

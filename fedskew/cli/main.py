@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from engine import __version__
 from engine.base.errors import FedskewError, one_line
+from engine.base.part_calls import staying
 from fedskew.cli import (
     child,
     claims,
@@ -103,7 +104,8 @@ def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(as_json: bool = False, own: list[Path] | None = None, **words: Any) -> None:
-        command(**words)
+        with staying("code of your own"):
+            command(**words)
 
     signature = inspect.signature(command, eval_str=True)
     shared = inspect.signature(wrapped, follow_wrapped=False).parameters

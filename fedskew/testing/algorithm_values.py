@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from engine.algorithm import Algorithm, Kind, ModelState, ParamLayout, Phase
-from engine.client.global_generators import ADVICE, GlobalStates
+from engine.base.part_calls import ADVICE, GlobalStates
 from engine.client.steps.entries import checked, checked_upload
 from engine.experiment import CHOICES
 from fedskew.testing.failure import NotApplicable, NotConforming, demand, telling

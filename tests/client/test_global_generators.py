@@ -15,7 +15,8 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Context, LocalRun, Net, Pooled, Tensors
 from engine.base.errors import ClientError, UnkeyedDraw
-from engine.client.global_generators import GlobalStates, drawing_module, drawing_nothing
+from engine.base.part_calls import GlobalStates, on_the_server
+from engine.client.global_generators import drawing_module
 from engine.client.steps.drawing_modules import watch
 from tests.support.bench import CPU, Bench
 from tests.support.drawing import LAYERS, drawing, registered
@@ -101,7 +102,7 @@ def test_states(who: str) -> None:
     assert before.moved(GlobalStates.now(CPU)) == ""
     DRAWS[who]()
     assert before.moved(GlobalStates.now(CPU)) == f"{who}'s global generator"
-    with pytest.raises(UnkeyedDraw, match=f"^this draws from {who}'s"), drawing_nothing("this"):
+    with pytest.raises(UnkeyedDraw, match=f"^this draws from {who}'s"), on_the_server("this"):
         DRAWS[who]()
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import pickle
+import random
 import re
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -23,15 +25,18 @@ import fedskew
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import seeds
-from engine.base.errors import ConfigError, DataError
+from engine.base.errors import ConfigError, DataError, RunError
 from engine.base.own_modules import import_file
+from engine.base.part_calls import settings
 from engine.client.steps.flat_net import FlatNet
-from engine.data import SOURCES
+from engine.data import SOURCES, Assignment, Partition
 from engine.data.own_data import as_dataset
 from engine.experiment import Experiment
 from engine.models import MLP, MODELS, build_model, check_size
+from engine.models.model import check_built_alike
 from engine.models.splitting import check_split, split_model
 from engine.record import parts
+from engine.record.store import StageStore
 from engine.run.run import run
 from tests.support import own_prox
 
@@ -250,6 +255,239 @@ def test_a_function_is_a_partition_and_a_data_set(tmp_path: Path) -> None:
         function.__name__ = function.__qualname__ = "wrong"
         with pytest.raises(ConfigError, match=told):
             fedskew.partition("wrong")(function)(clients=2).assign(labels, 1)
+
+
+# --- what a part is given, gives back, and does beside --------------------------------------------------------
+
+ROWS = np.arange(12) % 3
+
+
+def divide(function: Any, **fields: Any) -> Any:
+    """What a function comes to as a partition of twelve rows of three classes."""
+    function.__name__ = function.__qualname__ = "mine"
+    return fedskew.partition("mine")(function)(**{"clients": 2, **fields}).assign(ROWS.copy(), 3, ROWS.copy())
+
+
+def giving(rows: Any) -> Any:
+    return lambda labels, clients: rows
+
+
+def told_of(function: Any, **fields: Any) -> str:
+    with pytest.raises(ConfigError) as told:
+        divide(function, **fields)
+    return str(told.value)
+
+
+NOT_ROWS: dict[str, tuple[Any, str]] = {
+    "halves": ([np.arange(3) + 0.5, [1]], "client 0: is given float64 of shape [3] as its rows; give whole numbers"),
+    "whole numbers as floats": ([[0], [1.0, 2.0]], "client 1: is given float64 of shape [2] as its rows; give whole"),
+    "masks": (
+        [ROWS > 0, ROWS == 0],
+        "client 0: is given a mask of True and False of shape [12] as its rows; give np.flat",
+    ),
+    "lists in lists": ([[[0, 1]], [2]], "client 0: is given int64 of shape [1, 2] as its rows"),
+    "ragged lists": ([[[0, 1], [2]], [3]], "client 0: is given object of shape [2] as its rows"),
+    "names": ([["0", "1"], [2]], "client 0: is given <U1 of shape [2] as its rows"),
+    "one row for each": ([0, 1], "client 0: is given int64 of shape [] as its rows"),
+    "sets": ([{0, 1}, {2}], "client 0: is given object of shape [] as its rows"),
+    "a dictionary": ({0: [0], 1: [1]}, "gave a dict that is no list of rows for each client; return a list of index"),
+    "negative rows": ([[-1], [1]], "gave rows outside of the 12 training samples; return places in labels"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_ROWS)
+def test_rows_are_not_cast(case: str) -> None:
+    """Kills: rows that are rounded, a mask as rows 0 and 1, a dictionary's keys as rows, in silence; for functions or
+    for classes alone."""
+    rows, told = NOT_ROWS[case]
+    assert told in told_of(lambda labels, clients: rows)
+
+    class Own(Partition):
+        def draw(self, rng: Any, labels: Any, num_classes: Any, owners: Any) -> Assignment:
+            return Assignment(rows)
+
+    if not isinstance(rows, dict):  # of which that is said before it is an Assignment
+        with pytest.raises(ConfigError) as refused:
+            dataclasses.dataclass(frozen=True, kw_only=True)(Own)(clients=2).assign(ROWS, 3)
+        assert told in str(refused.value)
+
+
+def test_rows_of_other_whole_numbers_are_taken() -> None:
+    """Kills: a refusal of what is right: lists, other widths, torch's, empty ones of whatever type."""
+    for rows in ([[0, 1], []], (np.int32([0, 1]), np.array([])), [torch.tensor([0, 1]), range(0)], iter([[1, 0], ()])):
+        listed = list(rows)  # type: ignore[call-overload]
+        assert [sorted(part.tolist()) for part in divide(giving(listed)).clients] == [[0, 1], []]
+    assert divide(lambda labels, clients: [[0], [1]]).dropped.tolist() == list(range(2, 12))
+
+
+class Sharing(Partition):
+    def draw(self, rng: Any, labels: Any, num_classes: Any, owners: Any) -> Assignment:
+        return Assignment(([0, 1], [1, 2]), public=np.array([5]))
+
+
+def test_a_class_is_held_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a class that gives a row twice, or rows that are public, where a function may not; what it says of rows
+    that nobody has taken as it is."""
+    own = dataclasses.dataclass(frozen=True, kw_only=True)(Sharing)(clients=2)
+    with pytest.raises(ConfigError, match=r"name=Sharing: gave a row twice; .*shares_rows: ClassVar\[bool\] = True"):
+        own.assign(ROWS, 3)
+    monkeypatch.setattr(Sharing, "shares_rows", True)
+    assert own.assign(ROWS, 3).dropped.tolist() == [3, 4, 6, 7, 8, 9, 10, 11]
+    monkeypatch.setattr(Sharing, "draw", lambda *given: [[0], [1]])
+    with pytest.raises(ConfigError, match="name=Sharing: draws a list; return an Assignment"):
+        own.assign(ROWS, 3)
+
+
+def test_what_a_part_is_given_cannot_be_written() -> None:
+    """Kills: a slip (sort for argsort) that sorts the labels of the data set."""
+    given = r"partition.name=mine: raised ValueError: .*read-only \(test_own_parts.py, line \d+\); see that line"
+    assert re.search(given, told_of(lambda labels, clients: labels.sort()))
+    assert re.search(given, told_of(lambda owners, clients: owners.__setitem__(0, 5)))
+    pair: Any = fedskew.dataset("pair")(lambda: ((np.eye(3), [0, 1, 2]),) * 2)
+    data = pair().load()
+    for array in (data.train.images, data.train.labels, data.test.labels):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_a_partition_is_the_same_twice() -> None:
+    """Kills: draws without a key, of whatever generator; a counter; an order of a set's or a clock's."""
+    keyless = "partition.name=mine: draws from {}'s global generator, which has no key; draw from rng"
+    numpys = lambda labels, clients: np.array_split(np.random.permutation(12), 2)  # noqa: NPY002, E731
+    assert told_of(numpys) == keyless.format("numpy")
+    assert told_of(lambda labels, clients: torch.randperm(12).chunk(2)) == keyless.format("torch")
+    again, calls = "partition.name=mine: gives other rows when it is drawn again; draw from rng alone", list[int]()
+    assert again in told_of(lambda labels, clients: (calls.append(1), [[len(calls)], [0]])[1])
+    assert again in told_of(lambda labels, clients: [random.sample(range(12), 6), []])
+    assert again in told_of(lambda labels, clients: np.array_split(np.random.default_rng().permutation(12), 2))
+
+
+def test_a_part_that_is_another_one_each_time() -> None:
+    """Kills: data, or a network's weights and numbers, that each process has others of."""
+    unkeyed: Any = fedskew.dataset("unkeyed")(
+        lambda: ((np.random.default_rng().normal(size=(4, 2)), [0, 1, 0, 1]),) * 2
+    )
+    with pytest.raises(ConfigError, match=r"data.name=unkeyed: gives other data when it is read again; draw from"):
+        unkeyed().load()
+
+    def other(shape: Any, num_classes: int, kind: str = "") -> nn.Module:
+        network = two_layers(shape, num_classes)
+        if kind == "weights":
+            nn.init.constant_(network[3].bias, random.random())
+        if kind == "number":
+            network[2].scale = random.random()
+        return network
+
+    own: Any = fedskew.model("other")(other)
+    check_built_alike(own(), (1, 8, 8), 4)
+    with pytest.raises(ConfigError, match=r"model.name=other: has another head.bias when it is built again from"):
+        check_built_alike(own(kind="weights"), (1, 8, 8), 4)
+    with pytest.raises(ConfigError, match=r"model.name=other: has another body.2.scale when it is built again"):
+        check_built_alike(own(kind="number"), (1, 8, 8), 4)
+
+
+def test_a_call_of_a_part_is_contained(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Kills: a run that ends with 0 by a part's sys.exit; a part's lines among results; a folder, a precision or a
+    number of threads that one part leaves to all others."""
+    before = settings()
+
+    def unruly(labels: np.ndarray, clients: int) -> Any:
+        print("said")
+        os.chdir("/")
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(before["torch's number of threads"] + 1)
+        torch.set_grad_enabled(False)
+        np.seterr(all="raise")
+        return [[0], [1]]
+
+    assert divide(unruly).sizes().tolist() == [1, 1] and settings() == before
+    assert capsys.readouterr() == ("", "said\nsaid\n")
+    assert caplog.messages[0] == "partition.name=mine changes the working directory, which is put back: others share it"
+    assert len(set(caplog.messages)) == 5
+    ended = "raised SystemExit: 0 (test_own_parts.py, line"
+    assert f"partition.name=mine: {ended}" in told_of(lambda labels, clients: sys.exit(0))
+    quits: Any = fedskew.dataset("quits")(lambda: sys.exit(0))
+    with pytest.raises(ConfigError) as told:
+        quits().load()
+    assert f"data.name=quits: {ended}" in str(told.value)
+    quits = fedskew.model("quits")(lambda shape, num_classes: sys.exit(0))
+    with pytest.raises(ConfigError) as told:
+        build_model(quits(), (1, 8, 8), 4, torch.Generator())
+    assert f"model.name=quits: {ended}" in str(told.value)
+
+
+class Quits(FedAvg):
+    where: ClassVar[str] = ""
+
+    def loss(self, net: Any, batch: Any, received: Any, state: Any) -> Any:
+        return sys.exit(0) if self.where == "loss" else super().loss(net, batch, received, state)
+
+    def aggregate(self, server: Any, pooled: Any, context: Any) -> Any:
+        return sys.exit(0) if self.where == "aggregate" else super().aggregate(server, pooled, context)
+
+
+@pytest.mark.parametrize("where", ["loss", "aggregate"])
+def test_an_algorithm_ends_no_process(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an exit code of 0 after half a run, or an actor that is taken for dead."""
+    monkeypatch.setattr(Quits, "where", where)
+    kind = type("Quits", (Quits,), {"__module__": __name__})
+    quits = fedskew.algorithm("quits")(dataclasses.dataclass(frozen=True)(kind))
+    with pytest.raises(RunError, match=r"^round 1: Quits.* calls sys.exit\(0\); let it return, or raise an error$"):
+        run(Experiment(algorithm=quits(), **SMALL), tmp_path / "run")
+    del ALGORITHMS["quits"]
+
+
+def test_a_default_precision_of_a_script_is_refused(tmp_path: Path) -> None:
+    """Kills: other numbers in this process than in an actor, which does not run the script."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ConfigError, match=r"torch.set_default_dtype=torch.float64: is set by code of your own"):
+            run(Experiment(**SMALL), tmp_path / "run")
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+STARTING = """
+import fedskew
+fedskew.run(fedskew.Experiment(), {out!r})
+"""
+
+
+def test_a_file_that_starts_a_run_is_refused(tmp_path: Path) -> None:
+    """Kills: a run that each process of a run starts again; a refusal of all runs afterwards."""
+    (tmp_path / "starting.py").write_text(STARTING.format(out=str(tmp_path / "run")))
+    told = r'file=\S+starting.py: starts a run while it is imported, .*; put that under if __name__ == "__main__":$'
+    with pytest.raises(ConfigError, match=told):
+        import_file(tmp_path / "starting.py", "--with")
+    assert not (tmp_path / "run").exists()
+    assert run(Experiment(**SMALL), tmp_path / "other")["status"] == "finished"
+
+
+def test_rounds_are_shared_by_who_has_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: rounds of another division, by a partition whose code is the same, taken from the store."""
+    fedskew.partition("by_file")(by_file)
+    monkeypatch.setattr(sys.modules[__name__], "FIRST", 0)
+    config, store = (
+        Experiment(**{**SMALL, "partition": {"name": "by_file", "clients": 2}}),
+        StageStore(tmp_path / "store"),
+    )
+    first = run(config, tmp_path / "first", store=store)
+    monkeypatch.setattr(sys.modules[__name__], "FIRST", 100)
+    second = run(config, tmp_path / "second", store=store)
+    assert (first["rounds_computed"], second["rounds_computed"]) == (2, 2)
+    assert first["weights_sha256"] != second["weights_sha256"] and first["stages"] != second["stages"]
+    assert run(config, tmp_path / "third", store=store)["rounds_computed"] == 0
+
+
+FIRST = 0
+
+
+def by_file(labels: np.ndarray, clients: int) -> Any:
+    """Rows that depend on what no field says, as of a file that somebody has changed."""
+    return [np.arange(FIRST, FIRST + 40), np.arange(FIRST + 40, FIRST + 100)]
+
+
+# --- data sets ------------------------------------------------------------------------------------------------
 
 
 class Torch:

@@ -18,7 +18,7 @@ from engine.run import reuse
 from engine.run.driver import Driver
 from engine.run.reuse import Reuse, may_share
 from engine.worker.in_process import InProcessPool
-from tests.support.tiny import SIZES, assignment, dataset, drive_with_store, experiment, open_driver
+from tests.support.tiny import SIZES, assignment, dataset, drive_with_store, experiment, open_driver, with_tests
 
 SCAFFOLD: dict[str, Any] = {"algorithm": {"name": "scaffold"}, "participation": {"count": 4}, "rounds": 5}
 
@@ -134,7 +134,8 @@ def test_two_at_once_compute_each_round_once(tmp_path: Path, store: StageStore) 
 def test_a_dead_holders_rounds_are_taken_over(tmp_path: Path, store: StageStore) -> None:
     """Kills: waiting for ever for a holder that is gone; starting at round 1 where it had stored two."""
     base = {**SCAFFOLD, "checkpoint": {"every": 2}}
-    data, parts, folder = dataset(), assignment(SIZES), RunFolder(tmp_path / "dead")
+    data, folder = dataset(), RunFolder(tmp_path / "dead")
+    parts = with_tests(assignment(SIZES), data)
     config = experiment(**base)
     folder.create(config)
     mine = Reuse(store, tmp_path / "dead/fetched")

@@ -197,6 +197,12 @@ class Unseeded(FedAvg):
         return {"weights": run.end + np.random.default_rng().normal()}, state
 
 
+@dataclass(frozen=True)
+class UnseededLater(Unseeded):
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        return super().upload(run, received, state) if run.client.context.round > 1 else ({"weights": run.end}, state)
+
+
 BESIDE: list[int] = []
 
 
@@ -205,6 +211,13 @@ class Beside(FedAvg):
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         BESIDE.append(context.round)
         return {**server, "weights": pooled.mean["weights"] / len(BESIDE)}
+
+
+@dataclass(frozen=True)
+class BesideLater(FedAvg):
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        BESIDE.append(context.round)
+        return {**server, "weights": pooled.mean["weights"] / (2 if context.round == 2 and len(BESIDE) > 6 else 1)}
 
 
 @dataclass(frozen=True)
@@ -268,8 +281,18 @@ FAULTS = [
     ),
     (Dividing(), "clients_of_every_size", r"Dividing fails with clients of no row, one row or one class: .*ZeroDiv"),
     (Emptying(), "with_batchnorm", r"Emptying fails with a model with BatchNorm: client \d+ diverged"),
-    (Unseeded(), "same_twice", r"Unseeded comes to other bits when the same run is made again \(.* apart\); draw"),
-    (Beside(), "stop_and_resume", r"Beside comes to other bits when it is stopped after round 2 and resumed"),
+    (
+        Unseeded(),
+        "same_twice",
+        r"Unseeded comes to another upload\['weights'\] when a client's round is",
+    ),
+    (
+        UnseededLater(),
+        "same_twice",
+        r"UnseededLater comes to other bits when the same run is made again",
+    ),
+    (BesideLater(), "stop_and_resume", r"BesideLater comes to other bits when it is stopped after round 2 and resumed"),
+    (Beside(), "stop_and_resume", r"Beside comes to another server\['weights'\] when aggregate .* by \S+\.BESIDE: "),
     (NoReturn(), "returns_what_it_declares", r"NoReturn.aggregate \(round 1\) returns nothing \(None\), and must"),
     (PerRow(), "returns_what_it_declares", r"PerRow.loss .* returns a tensor of shape \[8\] .* take the mean"),
     (Halved(), "returns_what_it_declares", r"Halved.gradient .* dtype float16, and was given .* dtype float32"),

@@ -184,7 +184,7 @@ MODEL_FAULTS = [
     (HasSqueeze(), "takes_one_row", r"HasSqueeze fails in training mode on a batch of 1: .*; squeeze no axis"),
     (HasNumpy(), "same_twice_in_runs", r"HasNumpy fails when it is trained: .* draws from numpy's global generator"),
     (SameWeights(), "drawn_by_the_generator", r"SameWeights has the same weights whatever the generator"),
-    (Drawn(), "drawn_by_the_generator", r"Drawn.build draws from numpy's global generator"),
+    (Drawn(), "drawn_by_the_generator", r"model.name=Drawn: draws from numpy's global generator"),
 ]
 
 
@@ -264,8 +264,8 @@ class Whole(Points):
 
 DATA_FAULTS = [
     (WithNan(), "is_finite", "WithNan has 1 values in train that are NaN or infinite"),
-    (Unkeyed(), "same_each_time", "Unkeyed has other samples when it is loaded again"),
-    (Global(), "same_each_time", "Global draws from numpy's global generator when it is loaded"),
+    (Unkeyed(), "same_each_time", "data.name=Unkeyed: gives other data when it is read again; draw from generators"),
+    (Global(), "same_each_time", "data.name=Global: draws from numpy's global generator, which has no key; draw from"),
     (FromOne(), "labels_in_range", "FromOne cannot be loaded: points: a train label is 3, but there are 3 classes"),
     (BelowZero(), "labels_in_range", "BelowZero cannot be loaded: labels must not be negative, but one is -1"),
     (Absent(), "splits_fit", "Absent has no training sample of class c"),
@@ -353,12 +353,24 @@ class Untested(Cut):
 
 
 PARTITION_FAULTS = [
-    (Twice(), "every_row_at_most_once", "Twice gives 1 rows to more than one client"),
+    (
+        Twice(),
+        "every_row_at_most_once",
+        "partition.name=Twice: gave a row twice; give each row to one client",
+    ),
     (Seedless(), "another_for_another_seed", "Seedless divides alike with seed=0 and seed=1; draw from rng"),
-    (Keyless(), "same_for_a_seed", "Keyless divides otherwise each time with seed=0; draw from rng alone"),
-    (Shared(), "same_for_a_seed", "Shared draws from numpy's global generator"),
-    (OneMore(), "makes_the_clients_asked_for", "OneMore makes 6 clients where clients=5 are asked for"),
-    (TwoClasses(), "takes_one_class", "TwoClasses fails on labels of one class: ValueError: .*; refuse it by"),
+    (Keyless(), "same_for_a_seed", "partition.name=Keyless: gives other rows when it is drawn again; draw from rng"),
+    (Shared(), "same_for_a_seed", "partition.name=Shared: draws from numpy's global generator, which has no key"),
+    (
+        OneMore(),
+        "makes_the_clients_asked_for",
+        "partition.clients=5: is not what OneMore gives, which is 6; give",
+    ),
+    (
+        TwoClasses(),
+        "takes_one_class",
+        "TwoClasses fails on labels of one class: .* raised ValueError: .*; refuse it",
+    ),
     (Unchecked(), "refuses_too_few", "Unchecked divides 4 samples among 5 clients; leave Partition._check_feasible"),
     (Untested(), "shares_out_test_rows", "Untested gives no client a test row"),
 ]

@@ -15,10 +15,12 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, require
+from engine.base.own_modules import is_ours
+from engine.base.part_calls import calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
 from engine.data.partitions.dealing import deal
-from engine.data.samples.assignment import Assignment, Parts
+from engine.data.samples.assignment import Assignment, Parts, read_only, without
 from engine.data.samples.dataset import Dataset, largest_remainder
 
 MAX_DRAWS = 1000  # of a whole partition, for on_small=redraw
@@ -48,6 +50,7 @@ class Partition(Checked, ABC):
         Neutral("allow", "does nothing"),
     ] = "allow"
 
+    shares_rows: ClassVar[bool] = False  # whether clients may hold the same row, and one may hold it twice
     neutral: ClassVar[Mapping[str, Any]] = {}  # fields that came after the others: in no digest at these values
 
     def __post_init__(self) -> None:
@@ -76,13 +79,25 @@ class Partition(Checked, ABC):
     def assign(self, labels: np.ndarray, num_classes: int, owners: np.ndarray | None = None) -> Assignment:
         """Divide the training samples with ``labels`` int64 [N] (and ``owners`` int64 [N]); the fields decide all.
 
-        Raises :class:`ConfigError` if the data do not allow it.
+        Raises :class:`ConfigError` if the data do not allow it, and for a rule from outside that breaks its contract.
         """
+        given = read_only(labels), num_classes, None if owners is None else read_only(owners)
+        with calling(self, "partition.name", "draw from rng"):
+            self._check_feasible(given[0])
+            assignment = self._assigned(*given)
+            same = is_ours(type(self)) or self._assigned(*given).digest == assignment.digest
+        repair = "draw from rng alone, and depend on no clock, counter or order of a set"
+        require(same, "partition.name", self._told, "gives other rows when it is drawn again", repair)
+        return assignment
+
+    def _assigned(self, labels: np.ndarray, num_classes: int, owners: np.ndarray | None) -> Assignment:
         self._check_feasible(labels)
         rng = numpy_generator(self.seed, "partition")
         best = -1
         for _ in range(MAX_DRAWS):
-            drawn = self.draw(rng, labels, num_classes, owners)
+            with calling(self, "partition.name", "draw from rng"):
+                drawn = self.draw(rng, labels, num_classes, owners)
+            drawn = drawn if is_ours(type(self)) else self._checked(drawn, len(labels))
             smallest = int(drawn.sizes().min())
             if self.on_small == "repair" and smallest < self.min_samples:
                 drawn = _repaired(drawn, rng, labels, num_classes, self.min_samples)
@@ -98,6 +113,27 @@ class Partition(Checked, ABC):
             f"was not reached in {MAX_DRAWS} draws, the best of which had {best}",
             f"set it to {best} or less, {repair}" if best > 0 else repair,
         )
+
+    def _checked(self, drawn: Assignment, samples: int) -> Assignment:
+        """Return what a rule from outside has drawn, with all else dropped; raise :class:`ConfigError` unless it is a
+        division of so many samples.
+        """
+        field, kind = "partition.name", type(drawn).__name__
+        require(isinstance(drawn, Assignment), field, self._told, f"draws a {kind}", "return an Assignment")
+        count, public = len(drawn.clients), Parts.of([drawn.public]).joined
+        rule, repair = f"is not what {self._told} gives, which is {count}", "give rows to so many clients"
+        require(self.clients in (0, count), "partition.clients", self.clients, rule, repair)
+        rows = np.concatenate([Parts.of(drawn.clients).joined, public])
+        inside, rule = bool(((rows >= 0) & (rows < samples)).all()), f"outside of the {samples} training samples"
+        require(inside, field, self._told, f"gave rows {rule}", "return places in labels")
+        twice = len(np.unique(rows)) < len(rows)
+        repair = "give each row to one client, or write shares_rows: ClassVar[bool] = True in its class"
+        require(self.shares_rows or not twice, field, self._told, "gave a row twice", repair)
+        return replace(drawn, public=public, dropped=without(samples, rows))
+
+    @property
+    def _told(self) -> str:
+        return getattr(self, "own_name", type(self).__name__)
 
     def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
         """Return ``assignment``, which :meth:`assign` made, with the test samples that each client evaluates on.

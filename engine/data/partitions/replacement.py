@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class Replacement(Partition):
     Dir(alpha, ..., alpha) as in Hsu et al. 2019); labels are drawn from p_k, then samples of the label alike. None
     draws all samples alike, which is where large alphas lead.
     """
+
+    shares_rows: ClassVar[bool] = True
 
     samples: Annotated[int, Ge(1), Doc("samples of each client, drawn with replacement")] = 20
     alpha: Annotated[

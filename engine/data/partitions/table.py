@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +78,8 @@ class ClientTable(Partition):
     sha256: of what the file says; None takes it from the file. It counts in the experiment's identity, and the path
     does not. A run goes on with its own copy of the division; a new one is refused where the file says something else.
     """
+
+    shares_rows: ClassVar[bool] = True  # where the file does, with overlap
 
     clients: Annotated[int, Ge(0), Doc("number of clients"), Neutral(0, "takes those of the file")] = 0
     file: Annotated[str, Doc("parquet file that says who has which sample, see [partitions.md](partitions.md)")]

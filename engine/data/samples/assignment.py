@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.base import parquet
-from engine.base.errors import DataError
+from engine.base.errors import DataError, require
 from engine.base.files import write_atomically
 
 
@@ -24,11 +25,38 @@ _COLUMNS = ("client", "index")  # of the file; "test" may be missing
 MOST_CLIENTS = 10**8
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view of an array that cannot be written to: what a part is given, others have, too."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def without(count: int, rows: np.ndarray) -> np.ndarray:
     """Return the rows from 0 to ``count`` - 1 that are not among ``rows``, ascending, int64."""
     left = np.ones(count, dtype=bool)
     left[rows.astype(np.int64, copy=False)] = False
     return np.flatnonzero(left)
+
+
+def _is_plain(part: Any) -> bool:
+    return type(part) is np.ndarray and part.dtype == np.int64 and part.ndim == 1
+
+
+def _rows(client: int, part: Any) -> np.ndarray:
+    """Return the rows that somebody gave to a client as int64 [n]."""
+    try:
+        rows = np.asarray(part)
+    except ValueError:  # lists of several lengths
+        rows = np.asarray(part, dtype=object)
+    if rows.size == 0 and rows.ndim == 1:
+        return _nobody()
+    told, repair = f"{rows.dtype} of shape {list(rows.shape)}", "give whole numbers [n], places in the labels"
+    if rows.dtype == np.bool_:
+        told, repair = f"a mask of True and False of shape {list(rows.shape)}", "give np.flatnonzero(mask)"
+    whole = rows.ndim == 1 and rows.dtype.kind in "iu"
+    require(whole, "partition", f"client {client}", f"is given {told} as its rows", repair)
+    return rows.astype(np.int64)
 
 
 class Parts(Sequence[np.ndarray]):
@@ -44,10 +72,13 @@ class Parts(Sequence[np.ndarray]):
 
     @classmethod
     def of(cls, parts: Iterable[np.ndarray]) -> Parts:
-        """Join single arrays, copied; return ``parts`` itself if it is one already."""
+        """Join single arrays, copied; return ``parts`` itself if it is one already.
+
+        Raises :class:`ConfigError` for one that is no list of whole numbers: nothing is cast.
+        """
         if isinstance(parts, Parts):
             return parts
-        parts = list(parts)
+        parts = [part if _is_plain(part) else _rows(client, part) for client, part in enumerate(parts)]
         ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
         return cls(np.concatenate([_nobody(), *parts]).astype(np.int64, copy=False), ends)
 
@@ -120,12 +151,23 @@ class Assignment:
         cells = parts.owners() * num_classes + labels[parts.joined]
         return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of who has which samples."""
+        clients, tests = Parts.of(self.clients), Parts.of(self.tests)
+        digest = hashlib.sha256()
+        for rows in (clients.ends, clients.joined, tests.ends, tests.joined, self.public):
+            digest.update(f"/{len(rows)}/".encode())
+            digest.update(np.ascontiguousarray(rows, "<i8").data)
+        return digest.hexdigest()
+
     def check_rows(self, train: int, test: int) -> None:
         """Raise :class:`DataError` if there are rows beyond these numbers of samples."""
         of_train = (Parts.of(self.clients).joined, self.dropped, self.public)
         for rows, count in (*((rows, train) for rows in of_train), (Parts.of(self.tests).joined, test)):
-            if len(rows) and rows.max() >= count:
-                raise DataError(f"the partition has row {rows.max()}, but there are {count} samples")
+            wrong = [row for row in (rows.min(initial=0), rows.max(initial=0)) if not 0 <= row < max(count, 1)]
+            if wrong:
+                raise DataError(f"the partition has row {wrong[0]}, but there are {count} samples")
 
     def save(self, path: Path) -> None:
         """Write as parquet: one row (client, index, test) for each sample.

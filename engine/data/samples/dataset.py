@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,19 +19,23 @@ import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Neutral
-from engine.base.errors import ConfigError, DataError, one_line
+from engine.base.errors import ConfigError, DataError, one_line, require
+from engine.base.own_modules import is_ours
+from engine.base.part_calls import calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
+from engine.data.samples.assignment import read_only
 from engine.data.samples.took import drained, listed, note
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 
+QUICK = 1.0  # seconds: data from outside that are read in less are read twice
 AS_IS: MeanStd = ((0.0,), (1.0,))  # mean and std of data that are not to be normalised
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The samples of one split; raises :class:`DataError` if the arrays do not fit together.
+    """The samples of one split, which are only ever read; raises :class:`DataError` if the arrays do not fit together.
 
     images: [N, C, H, W], C-contiguous; uint8 pixels, or float32 features.
     labels: int64 [N], class numbers from 0.
@@ -42,6 +47,9 @@ class Split:
     owners: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is not None:
+                object.__setattr__(self, field.name, read_only(getattr(self, field.name)))
         images = self.images
         _check(images.ndim == 4, f"images must have the shape [N, C, H, W], not {list(images.shape)}")
         _check(images.dtype in (np.uint8, np.float32), f"images must be uint8 or float32, not {images.dtype}")
@@ -176,8 +184,7 @@ class Source(Checked, ABC):
 
         Raises :class:`DataError` as :meth:`read`, and :class:`ConfigError` if there are not so many samples.
         """
-        drained()  # of a load that failed
-        data = self.read()
+        data = self._read_alike()
         splits = {}
         for name in ("train", "test"):
             split = getattr(data, name)
@@ -185,6 +192,22 @@ class Source(Checked, ABC):
             splits[name] = split if len(rows) == len(split) else split.take(rows)
         mean, std = (data.mean, data.std) if self.normalise else AS_IS
         return dataclasses.replace(data, **splits, mean=mean, std=std, took=data.took + drained())
+
+    def _read_alike(self) -> Dataset:
+        """Read it; what comes from outside, and does not take long, twice: other data each time are refused."""
+        began, name = time.perf_counter(), getattr(self, "own_name", type(self).__name__)
+        data = self._read()
+        require(isinstance(data, Dataset), "data.name", name, f"gives a {type(data).__name__}", "return a Dataset")
+        quick = time.perf_counter() - began < QUICK
+        same = is_ours(type(self)) or not quick or self._read().fingerprint == data.fingerprint
+        repair = "draw from generators with seeds, and sort what a folder lists"
+        require(same, "data.name", name, "gives other data when it is read again", repair)
+        return data
+
+    def _read(self) -> Dataset:
+        drained()  # of a reading before, or one that failed
+        with calling(self, "data.name", "draw from numpy.random.default_rng(SEED) with a seed of its own"):
+            return self.read()
 
     def chosen(self, split: str, labels: np.ndarray) -> np.ndarray:
         """Return the sorted rows int64 that ``load`` keeps of the split "train" or "test" with ``labels`` int64 [N].

@@ -1,0 +1,189 @@
+"""Twice the same: whether parts come to the same bits for a client again, after another client's round.
+
+What a round depends on is all in what it is given. A part that keeps something elsewhere, in a class, a module, a
+cache, a file, comes to numbers that depend on whom its process trained before: on the number of workers, and on where
+a run was resumed. So a client's round is computed, then another's, then the first one again. Some state is written
+once, by whoever comes first, and is equal ever after: what can be found of it is put back before the second round.
+
+Out of reach are state that acts on later rounds, other rows or other clients alone, numbers that are the same all
+through a process (its number, its host, addresses of objects), and what threads do to each other.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import CellType, FunctionType, MethodType, SimpleNamespace
+from typing import Any
+
+from torch import nn
+
+from engine.algorithm import Tensors
+from engine.base.errors import RunError
+from engine.base.own_modules import OURS
+from engine.base.part_calls import bits, require_unwritten, settings, writes
+from engine.base.sources import is_installed
+from engine.client.messages import Scores, TrainResult
+
+ROWS, STEPS = 24, 2  # that a client of a trial has at least; that it takes, unless its phases say how many
+LONG = 10.0  # seconds of this process's work on a client's trial after which it is the only one
+MOST = 10_000  # entries of a container that is looked into
+REPAIR = "keep it in a client's state or in the server's entries, and what a network keeps in its buffers"
+CONTAINERS = (dict, list, set, deque)
+OPENED = (tuple, staticmethod, classmethod, property, partial, MethodType)  # that hold others, and never other ones
+
+Trial = Callable[[int], tuple[TrainResult, Scores]]
+
+
+def compared(
+    who: str,
+    parts: Sequence[object],
+    shared: Tensors,
+    trial: Callable[[int], tuple[TrainResult, Scores]],
+    certain: bool,
+) -> tuple[list[TrainResult], str]:
+    """Make the trials of client 0, client 1 and client 0 again; return the first two, none if one takes too long.
+
+    who: who answers for ``parts``, in words. shared: what all clients receive. certain: see :func:`check_same`, whose
+    doubt is returned as well. Raises :class:`RunError` also for parts that write into ``shared``, or set what is the
+    whole process's.
+    """
+    reached, before, written = Reached(parts), settings(), {name: writes(tensor) for name, tensor in shared.items()}
+    began = time.process_time()
+    first, scores = trial(0)
+    numbers = _numbers(first, scores)  # now: they may lie in memory that is written to again
+    name = next((name for name, tensor in shared.items() if writes(tensor) != written[name]), None)
+    require_unwritten(f"{who} writes into received", name)
+    moved = [what for what, now in settings().items() if now != before.get(what)]
+    if moved:
+        raise RunError(f"{who} changes {moved[0]} in a client's round, and others share it; leave it as it is")
+    if time.process_time() - began > LONG:
+        return [], ""
+    reached.put_back()
+    second, _ = trial(1)
+    doubt = check_same(who, "a client's round", numbers, _numbers(*trial(0)), reached, certain)
+    return [first, second], doubt
+
+
+def check_same(
+    who: str, what: str, first: dict[str, object], again: dict[str, object], reached: Reached, certain: bool = True
+) -> str:
+    """Raise :class:`RunError` where two times have other bits under a name.
+
+    certain: whether nothing but the parts can be the cause; otherwise a doubt is returned, unless something is found
+    that has changed.
+    """
+    name = next((name for name in first | again if first.get(name) != again.get(name)), None)
+    if name is None:
+        return ""
+    rule, kept = (
+        f"{who} comes to another {name} when {what} is computed again after another client's",
+        reached.changed(),
+    )
+    if not kept and not certain:
+        return f"{rule}: it keeps something, or the card adds in no fixed order"
+    by = ", ".join(kept[:3]) or "what a class, a module, a cache, a file or a clock has"
+    raise RunError(f"{rule}, by {by}: results would depend on the number of actors, and on resuming; {REPAIR}")
+
+
+def _numbers(trained: TrainResult, scores: Scores) -> dict[str, object]:
+    """The bits of all that a trial came to, by name."""
+    held = {f"upload[{name!r}]": tensor for name, tensor in trained.sum.uploads.items()}
+    for state in trained.states.values():
+        held |= {f"state[{name!r}]": tensor for name, tensor in state.items()}
+    for model in trained.models:
+        held |= {f"local model's {name}": tensor for name, tensor in model.items()}
+    held |= {"loss": [(report.loss_before, report.loss_after, report.steps) for report in trained.reports]}
+    held |= {
+        "weight": trained.sum.weight,
+        "buffers": trained.sum.buffers,
+        "end": len(trained.failures),
+        "score": scores,
+    }
+    return {name: bits(value) for name, value in held.items()}
+
+
+class Reached:
+    """What parts can reach beside what they are given, as it was when this was made."""
+
+    def __init__(self, parts: Sequence[object]) -> None:
+        self._homes = {type(part).__module__.partition(".")[0] for part in parts}
+        self._before: dict[int, tuple[str, Any, dict[Any, Any]]] = {}  # id -> name, the object, what it held
+        left = [("", part) for part in parts]
+        while left:
+            name, one = left.pop()
+            if id(one) in self._before or not self._is_followed(one):
+                continue
+            held, name = _held(one), _name(one) or name
+            self._before[id(one)] = name, one, held
+            left += [(f"{name}.{key}" if isinstance(key, str) else name, value) for key, value in held.items()]
+
+    def _differing(self) -> Iterator[tuple[str, Any, dict[Any, Any], set[Any]]]:
+        """Yield what holds something else now: its name, itself, what it held, and the keys that differ."""
+        nothing = object()
+        for name, one, before in self._before.values():
+            now = before if isinstance(one, OPENED) else _held(one)
+            keys = {key for key in before.keys() | now.keys() if before.get(key, nothing) is not now.get(key, nothing)}
+            if keys:
+                yield name, one, before, keys
+
+    def changed(self) -> list[str]:
+        """Name what holds something else now, but for the mode that a network was left in."""
+        keys = [(name, key) for name, _, _, keys in self._differing() for key in keys - {"training"}]
+        return sorted({f"{name}.{key}" if isinstance(key, str) else name for name, key in keys})
+
+    def put_back(self) -> None:
+        """Let everything hold what it held; entry by entry, since others may look at it meanwhile."""
+        for _, one, before, keys in self._differing():
+            if isinstance(one, type | dict):
+                put: Any = setattr if isinstance(one, type) else dict.__setitem__
+                drop: Any = delattr if isinstance(one, type) else dict.__delitem__
+                for key in keys:
+                    put(one, key, before[key]) if key in before else drop(one, key)
+            elif isinstance(one, CellType):
+                one.cell_contents = before[0]
+            elif isinstance(one, list):
+                one[:] = before.values()
+            elif isinstance(one, set | deque):
+                one.clear()
+                (one.update if isinstance(one, set) else one.extend)(before.values())
+        for _, one, _ in self._before.values():
+            if hasattr(one, "cache_clear"):
+                one.cache_clear()
+
+    def _is_followed(self, one: Any) -> bool:
+        if isinstance(one, type | FunctionType):
+            top = str(one.__module__).partition(".")[0]
+            known = top in (*OURS, *sys.stdlib_module_names) or (top not in self._homes and is_installed(top))
+            return not known
+        if isinstance(one, CONTAINERS):
+            return len(one) <= MOST
+        if isinstance(one, (CellType, *OPENED, nn.Module, SimpleNamespace)) or hasattr(one, "cache_clear"):
+            return True
+        return hasattr(one, "__dict__") and self._is_followed(type(one))
+
+
+def _held(one: Any) -> dict[Any, Any]:
+    """What an object holds: a name -> a value that it goes by, or a number -> another one."""
+    if isinstance(one, dict):
+        return dict(one)
+    if isinstance(one, type):
+        return {**vars(one), **dict(enumerate(one.__bases__))}
+    if isinstance(one, FunctionType):
+        return dict(enumerate((one.__globals__, vars(one), one.__closure__, one.__defaults__, one.__kwdefaults__)))
+    if isinstance(one, (CellType, *OPENED)):
+        return dict(enumerate(gc.get_referents(one)))
+    if isinstance(one, CONTAINERS):
+        return dict(enumerate(one))
+    return {0: one.__wrapped__} if hasattr(one, "cache_clear") else {0: vars(one), 1: type(one)}
+
+
+def _name(one: Any) -> str:
+    """What an object is called by itself; of a dictionary, if it is a module's."""
+    if isinstance(one, dict):
+        return str(one.get("__name__", ""))
+    return getattr(one, "__qualname__", type(one).__qualname__ if hasattr(one, "__dict__") else "")
