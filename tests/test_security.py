@@ -764,10 +764,10 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("engine/base/parquet.py", "pq.ParquetFile"),  # by its name, after a look at what it is
     ("engine/base/devices.py", "cpuinfo.read_text"),  # of /proc
     ("engine/base/devices.py", "Path('/proc/self/statm').read_text"),
-    ("engine/base/devices.py", "Path('/sys/fs/cgroup/memory.max').read_text"),
+    ("engine/base/devices.py", "(CONTROL_GROUP / limit).read_text"),
     ("fedskew/cli/launcher.py", "status.read_text"),  # of /proc
-    ("fedskew/cli/child.py", "os.open"),  # os.devnull
-    ("fedskew/cli/child.py", "open"),  # a descriptor
+    ("fedskew/cli/launcher.py", "os.open"),  # os.devnull
+    ("fedskew/cli/child.py", "open"),  # os.devnull
     ("fedskew/cli/output.py", "open"),  # a descriptor
     ("fedskew/lab/paper/citations.py", "bibliography.read_text"),  # this code
     ("fedskew/lab/ledger/page.py", "folder.joinpath(name).read_text"),  # this code

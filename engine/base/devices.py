@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import resource
@@ -9,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import torch
+
+CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 @cache
@@ -18,8 +21,10 @@ def device_class(device: str) -> str:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, by its affinity and by its container's share of time."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share, *period = _of_container("cpu.max")
+    return there if share == "max" else min(there, math.ceil(int(share) / int(period[0])))
 
 
 def cpu_name() -> str:
@@ -41,11 +46,16 @@ def memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        allowed = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()  # of a container
-    except OSError:
-        allowed = "max"
+    [allowed] = _of_container("memory.max")
     return machine if allowed == "max" else min(machine, int(allowed))
+
+
+def _of_container(limit: str) -> list[str]:
+    """Return the words of a limit of this process's control group; "max" where there is none."""
+    try:
+        return (CONTROL_GROUP / limit).read_text(encoding="ascii").split()
+    except OSError:
+        return ["max"]
 
 
 def cards() -> list[tuple[str, int]]:

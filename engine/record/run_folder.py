@@ -121,8 +121,7 @@ class RunFolder:
         """Read the experiment; :class:`RunFolderError` if this is no run folder."""
         path = self.path / "experiment.yaml"
         if not self.has_experiment():
-            told = "it has no experiment.yaml; name one, as below runs/"
-            raise RunFolderError(f"{self.path} is not a run folder: {told}")
+            raise RunFolderError(f"{self.path} is not a run folder: it has no experiment.yaml; name another")
         try:
             return Experiment.from_mapping(safe_yaml.read(path))
         except (ValueError, OSError, TypeError) as error:

@@ -13,6 +13,8 @@ from engine.base.errors import ResourceError, one_line
 from engine.base.opening import read_text
 
 PATIENCE = 10.0  # seconds
+# With which a client of HTTP/2 begins, as gRPC's are, and the kind of frame that a server answers first: its settings.
+PREFACE, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)), 4
 CURRENT_CLUSTER = "ray_current_cluster"  # the file in which `ray start` leaves its address
 
 
@@ -28,14 +30,14 @@ def used(address: str | None) -> tuple[str, str]:
 
 
 def check_answers(address: str, given: str, patience: float = PATIENCE) -> None:
-    """Raise :class:`ResourceError` where nothing listens at ``address``, which ``given`` gave, as :func:`used` says.
+    """Raise :class:`ResourceError` where no Ray answers at ``address``, which ``given`` gave, as :func:`used` says.
 
     Where "auto" finds nothing that ``ray start`` has left, Ray looks for itself.
     """
     there = current_cluster() if address == "auto" else address.removeprefix("ray://")
     if there is not None and not answers(there, patience):
         where = f" ({there})" if address == "auto" else ""
-        raise ResourceError(f"{given}: nothing answers there{where} within {patience:g} s; {repair(given)}")
+        raise ResourceError(f"{given}: no Ray answers there{where} within {patience:g} s; {repair(given)}")
 
 
 def repair(given: str) -> str:
@@ -54,15 +56,21 @@ def current_cluster() -> str | None:
 
 
 def answers(address: str, patience: float) -> bool:
-    """Return whether something listens at ``host:port``; the look-up of a name has no deadline but this one."""
+    """Return whether something at ``host:port`` speaks as Ray's servers do: of others Ray would ask for minutes.
+
+    The look-up of a name has no deadline but this one.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         return False
     heard = threading.Event()
 
     def call() -> None:
-        with suppress(OSError, UnicodeError), socket.create_connection((host.strip("[]"), int(port)), patience):
-            heard.set()
+        place = host.strip("[]"), int(port)
+        with suppress(OSError, UnicodeError), socket.create_connection(place, patience) as connection:
+            connection.sendall(PREFACE)
+            if os.environ.get("RAY_USE_TLS", "0") != "0" or connection.recv(4)[3:] == bytes((SETTINGS,)):
+                heard.set()
 
     caller = threading.Thread(target=call, name="call", daemon=True)
     caller.start()

@@ -9,7 +9,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,9 +38,20 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[str]:
-    """The address of something that answers."""
+    """The address of something that answers as Ray does."""
+
+    def answer() -> None:
+        with suppress(OSError):  # the test is over
+            while True:
+                connection, _ = server.accept()
+                connection.sendall(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+                connection.recv(100)
+                connection.close()
+
     with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
 
 
 def examined() -> tuple[int, list[dict[str, str]]]:

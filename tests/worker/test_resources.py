@@ -6,10 +6,12 @@ import re
 import socket
 import threading
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import ray.exceptions
 
+from engine.base import devices
 from engine.base.errors import ConfigError, ResourceError
 from engine.experiment import Execution
 from engine.run.log import Messages
@@ -105,6 +107,22 @@ def test_workers_that_share_cores_are_told(monkeypatch: pytest.MonkeyPatch, mess
     assert thread_count.log.name == "fedskew"
 
 
+def test_a_containers_share_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: 64 threads in a container that has the time of two cores; a part of a core rounded to none; a machine of
+    its own taken for a container."""
+    monkeypatch.setattr(devices, "CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda _: set(range(64)))
+    assert devices.cores() == 64 and devices.memory("cpu") > 0
+    for limit, cores in {"max 100000": 64, "200000 100000": 2, "250000 100000": 3, "5000 100000": 1}.items():
+        (tmp_path / "cpu.max").write_text(f"{limit}\n")
+        assert devices.cores() == cores
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda _: {0, 5})
+    (tmp_path / "cpu.max").write_text("1600000 100000\n")
+    assert devices.cores() == 2
+    (tmp_path / "memory.max").write_text("1048576\n")
+    assert devices.memory("cpu") == 1048576
+
+
 # --- the address of a cluster ------------------------------------------------------------------------------------
 
 
@@ -132,9 +150,9 @@ def test_the_address_that_ray_would_use(
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (None, "RAY_ADDRESS={}: nothing answers there within 10 s; start that Ray, or unset RAY_ADDRESS"),
-        ("{}", "--address={}: nothing answers there within 10 s; start that Ray, or leave --address away"),
-        ("ray://{}", "--address=ray://{}: nothing answers there within 10 s; start that Ray, or leave --address away"),
+        (None, "RAY_ADDRESS={}: no Ray answers there within 10 s; start that Ray, or unset RAY_ADDRESS"),
+        ("{}", "--address={}: no Ray answers there within 10 s; start that Ray, or leave --address away"),
+        ("ray://{}", "--address=ray://{}: no Ray answers there within 10 s; start that Ray, or leave --address away"),
     ],
 )
 def test_a_dead_address_is_told_before_ray_tries_it(
@@ -149,6 +167,20 @@ def test_a_dead_address_is_told_before_ray_tries_it(
     with pytest.raises(ResourceError) as error:
         cluster.connect(Execution(actors=1), asked and asked.format(dead))
     assert str(error.value) == told.format(dead)
+
+
+@pytest.mark.parametrize("says", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 400 Bad Request\r\n"])
+def test_what_answers_and_is_no_ray(says: bytes) -> None:
+    """Kills: minutes of Ray's own tries, in which no signal is seen, where another server is at the port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            connection.sendall(says)
+            connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        assert not addresses.answers(f"127.0.0.1:{server.getsockname()[1]}", 60.0)
 
 
 def test_a_name_that_is_not_found_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
