@@ -22,7 +22,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     temporary = beside(path)
     try:
         with open(temporary, "wb", opener=regular) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

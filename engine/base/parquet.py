@@ -8,6 +8,7 @@ registered, which Arrow reads as what they are stored as.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ def open_plain(path: Path) -> pq.ParquetFile:
     """Open the file at ``path``; raises OSError, or :class:`pyarrow.ArrowException` for types that may be code."""
     try:
         check_file(path)  # Arrow opens it by its name
-        file = pq.ParquetFile(path, pre_buffer=False)
+        file = pq.ParquetFile(pa.OSFile(os.fsencode(path)), pre_buffer=False)  # whatever bytes its name has
         schema = file.schema_arrow
     except UnicodeDecodeError:
         raise pa.ArrowInvalid("its columns have names that are no text") from None

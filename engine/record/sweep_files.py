@@ -114,8 +114,8 @@ def setting_at(record: Mapping[str, Any], round: int) -> dict[str, Any]:
 
 
 def _a_name(value: str) -> str:
-    if value != Path(value).name:
-        raise ValueError("is a path")
+    if value != Path(value).name or not value.isprintable():
+        raise ValueError("is no name")
     return value
 
 
@@ -135,7 +135,7 @@ class _Change(TypedDict):
 
 
 class _Record(TypedDict):
-    trial: str
+    trial: Annotated[str, AfterValidator(_a_name)]
     setting: dict[str, Any]
     seed: fields.Whole
     status: Status

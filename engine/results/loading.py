@@ -155,7 +155,7 @@ def trial_records(folder: Path, plan: Sequence[PlannedTrial]) -> tuple[list[dict
     planned = {one.trial: one for one in plan}
     records, damage = [], {}
     for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
-        name, place = path.parent.name, path.parent.relative_to(folder).as_posix()
+        name, place = one_line(path.parent.name), path.parent.relative_to(folder).as_posix()
         try:
             records.append(read_record(path) | {"folder": place})
         except RunFolderError as error:
@@ -218,7 +218,7 @@ def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     status = summary.get("status", "running")
     done = summary.get("rounds_asked", summary.get("rounds", 0))
     record = {
-        "trial": folder.resolve().name,
+        "trial": one_line(folder.resolve().name),
         "setting": {},
         "seed": seed,
         "status": status,

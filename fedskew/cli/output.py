@@ -59,7 +59,7 @@ def print_line(text: str) -> None:
     if _Object.wanted:
         say(text)
     else:
-        print_result(text)
+        print_result(printable(text))
 
 
 def leave_streams_to_ray() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.base.files import write_atomically
-from engine.base.opening import read_text
+from engine.base.opening import read_bytes, read_text
 from fedskew.trackers.records import End, Point, Progress, Record
 
 PROGRESS = "fedskew-progress.json"  # in a run's folder: how much of it has been told
@@ -57,7 +58,8 @@ class TensorBoard:
             writer.add_scalar(name, value, end.step, end.time)
         for path in end.files:
             if path.suffix == ".png":
-                writer.add_image(f"pictures/{path.stem}", imread(path), end.step, end.time, "HWC")
+                image = imread(io.BytesIO(read_bytes(path)))
+                writer.add_image(f"pictures/{path.stem}", image, end.step, end.time, "HWC")
             elif path.suffix in (".yaml", ".json"):
                 text = "\n".join(f"    {line}" for line in read_text(path).splitlines())  # Markdown's code
                 writer.add_text(f"fedskew/{path.name}", text, end.step, end.time)

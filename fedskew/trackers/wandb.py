@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from engine.base.files import write_atomically
-from engine.base.opening import read_text
+from engine.base.opening import read_bytes, read_text
 from fedskew.trackers.records import End, Point, Progress, Record
 
 
@@ -39,7 +38,7 @@ class WandB:
         run.summary.update({**end.figures, **end.tags, "fedskew.status": end.status})
         for path in end.files:
             copy = Path(run.dir) / path.name
-            shutil.copyfile(path, copy)
+            copy.write_bytes(read_bytes(path))
             run.save(str(copy), base_path=run.dir, policy="now")
         self._runs.pop(record.key).finish(exit_code=1 if end.status == "failed" else 0)
         write_atomically(self._progress(record), progress.to_json())

@@ -21,6 +21,7 @@ from fedskew.cli.main import COMMANDS
 from tests.support.report_pages import CLAIMS, TABLE
 from tests.support.sweep_folders import MU, make_run, make_sweep
 
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.usefixtures("unpainted")]
 Call = Callable[..., tuple[int, str, str]]
 
@@ -54,9 +55,11 @@ READERS = ("resume", "report", "cite", "export to csv", "query", "query for prog
 
 
 def test_every_command_is_walked_or_reads_no_folder() -> None:
-    """Kills: a new command that is given a folder, over which nobody has walked."""
+    """Kills: a new command that is given a folder, over which nobody has walked; one that SECURITY.md leaves out."""
     names = {name for group in COMMANDS.values() for name, _, _ in group}
     assert {words[0] for words in WALKED.values()} == names - NO_FOLDER
+    promised = (ROOT / "SECURITY.md").read_text().split("Opening is to give one to ")[1].split("`tests/")[0]
+    assert {*re.findall(r"`([a-z-]+)`", promised)} == names - NO_FOLDER
 
 
 def run_of(place: Path) -> Path:

@@ -7,15 +7,18 @@ from io import StringIO
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from engine.base import parquet
 from engine.base.errors import ConfigError
+from engine.experiment import Experiment
 from engine.results.frames import load_results
 from engine.results.frames.frame_columns import TABLES
 from fedskew.trackers import exporting
 from fedskew.trackers.exporting import exported
-from tests.support.sweep_folders import MU, make_run, make_sweep
+from tests.support.sweep_folders import BASE, MU, make_run, make_sweep
 
 
 def test_tables_as_files(tmp_path: Path) -> None:
@@ -56,6 +59,23 @@ def test_tables_never_take_the_place_of_a_runs_own(
     for place in ("/dev/full", "/proc/nowhere", tmp_path / "file", tmp_path / ("x" * 300)):
         code, _, err = call("export", str(run), "--to", f"{kind}:{place}")
         assert code == 2 and "cannot be written (" in err and "resume" not in err and "Traceback" not in err
+
+
+def test_a_finished_run_is_shown_without_the_tables_that_it_was_made_of(
+    tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Kills: a finished run, sent to somebody else, that no command shows, since its experiment names a file of who is
+    there when that lies on another machine."""
+    table = tmp_path / "who.parquet"
+    pq.write_table(pa.table({"client": [*range(20)], "first_round": [1] * 20, "last_round": [99] * 20}), table)
+    experiment = Experiment(**{**BASE, "rounds": 2, "participation": {"count": 4, "availability": str(table)}})
+    run, other = (str(make_run(tmp_path / name, experiment, rounds=2, client_rows=False)) for name in "ab")
+    table.unlink()
+    commands = [("report", run), ("query", run, "select digest from trials"), ("cite", run), ("compare", run, other)]
+    commands += [("leaderboard", run), ("export", run, "--to", "csv"), ("export", run, "--to", "tensorboard:tb")]
+    for words in commands:
+        code, _, err = call(*words)
+        assert code == 0, (words, err)
 
 
 def test_what_cannot_be_exported_is_said(

@@ -134,7 +134,7 @@ def _names(places: Sequence[Path]) -> list[str]:
         depth = 1
         while sum(one.parts[-depth:] == place.parts[-depth:] for one in places) > 1:
             depth += 1
-        found.append("/".join(place.parts[-depth:]))
+        found.append(one_line("/".join(place.parts[-depth:])))
     return found
 
 
