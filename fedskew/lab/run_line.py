@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from engine.algorithm.personalised import has_global_model
 from engine.base.errors import RunFolderError
@@ -94,9 +95,9 @@ def summary_table(summary: Mapping[str, Any], folder: RunFolder) -> Table:
         ("weights", f"{summary['weights_sha256'][:16]}…"),
         ("pictures", ", ".join(str(path) for path in pictures if path.exists())),
     )
-    made = Table("", "", title=title, title_justify="left", show_header=False)
+    made = Table("", "", title=Text(title), title_justify="left", show_header=False)
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(Text, row))
     return made
 
 
