@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.record.metrics import METRICS, TARGET
 from engine.results.class_figures import class_label, class_short, is_class_figure
+
+if TYPE_CHECKING:
+    from engine.results.results import Results
+
+LAST = 10  # rounds of the metrics that are means over the last ones
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,7 @@ class Quantity:
     label: str
     unit: str = ""
     factor: float = 1.0
+    last: int = LAST  # rounds that "the last 10" are
 
     @property
     def short(self) -> str:
@@ -25,11 +32,11 @@ class Quantity:
         if is_class_figure(self.column):
             return with_unit(class_short(self.column), self.unit)
         known = METRICS.get(self.column)
-        return with_unit((known.short if known else "") or self.label, self.unit)
+        return with_unit(_of_last((known.short if known else "") or self.label, self.last), self.unit)
 
     @property
     def title(self) -> str:
-        return with_unit(self.label, self.unit)
+        return with_unit(_of_last(self.label, self.last), self.unit)
 
     @property
     def unit_of_difference(self) -> str:
@@ -58,6 +65,13 @@ class Quantity:
         return f"{sign}{written.replace('-', '−')}{name}"
 
 
+def quantity_of(results: Results, column: str | None = None) -> Quantity:
+    """Give the quantity of a column, or of the metric, in words that fit the target and the rounds of its trials."""
+    found = quantity(column or results.metric, results.target_accuracy)
+    most = max([LAST if rounds != rounds else int(rounds) for rounds in results.trials["rounds"]], default=LAST)
+    return replace(found, last=min(most, LAST) or LAST)
+
+
 def quantity(column: str, target: float | None = None) -> Quantity:
     """Give the quantity of a column; its name is its label where it is none of the metrics.
 
@@ -70,6 +84,10 @@ def quantity(column: str, target: float | None = None) -> Quantity:
     is_share = column.endswith("accuracy") or is_class_figure(column)
     label = class_label(column) if is_class_figure(column) else column.replace("_", " ")
     return Quantity(column, label, "%", 100.0) if is_share else Quantity(column, label)
+
+
+def _of_last(label: str, rounds: int) -> str:
+    return label.replace(f"last {LAST}", f"last {rounds}")
 
 
 def with_unit(name: str, unit: str) -> str:

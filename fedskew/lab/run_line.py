@@ -67,7 +67,8 @@ def summary_table(summary: Mapping[str, Any], folder: RunFolder) -> Table:
     best_of = f" of stage {summary['best_stage']}" if before and summary.get("best_stage") else ""
     # Of a stage without rounds there is one evaluation, which is the test accuracy above.
     calibrated = folder.experiment().without_rounds.intersection(list(summary.get("stage_accuracy", {}))[-1:])
-    last = f"mean of the last {min(summary['rounds'], 10)} rounds"
+    number = min(summary["rounds"], 10)
+    last = f"mean of the last {number} round{'s' * (number != 1)}"
     last10 = [] if calibrated else [(last, _percent(summary["last10_accuracy"]))]
     evaluated: Sequence[Mapping[str, Any]] = []
     with contextlib.suppress(RunFolderError):  # the summary stands without its curve

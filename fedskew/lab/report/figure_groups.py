@@ -19,7 +19,7 @@ from fedskew.lab import figures
 from fedskew.lab.comparing.importance import importance
 from fedskew.lab.comparing.ranking import Setting
 from fedskew.lab.drawing import Drawing
-from fedskew.lab.quantities import quantity
+from fedskew.lab.quantities import quantity_of
 from fedskew.lab.report.trial_tables import schedules
 from fedskew.lab.wording import capitalised
 
@@ -47,7 +47,7 @@ class Group:
 
 def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group], dict[str, pd.DataFrame]]:
     """Return the groups in the order of the page, and the tables behind them that are no other table."""
-    measured = quantity(results.metric, results.target_accuracy)
+    measured = quantity_of(results)
     curves, drawn = figures.curves(results, settings)
     worth = importance(results, settings)
     bars, trust = ([figures.importance(worth)], worth.note) if worth else ([], "")
