@@ -32,11 +32,12 @@ class Quantity:
         if is_class_figure(self.column):
             return with_unit(class_short(self.column), self.unit)
         known = METRICS.get(self.column)
-        return with_unit(_of_last((known.short if known else "") or self.label, self.last), self.unit)
+        words = (known.short if known else "") or self.label
+        return with_unit(words.replace(f"last {LAST}", f"last {self.last}"), self.unit)
 
     @property
     def title(self) -> str:
-        return with_unit(_of_last(self.label, self.last), self.unit)
+        return with_unit(self.label, self.unit)
 
     @property
     def unit_of_difference(self) -> str:
@@ -68,8 +69,8 @@ class Quantity:
 def quantity_of(results: Results, column: str | None = None) -> Quantity:
     """Give the quantity of a column, or of the metric, in words that fit the target and the rounds of its trials."""
     found = quantity(column or results.metric, results.target_accuracy)
-    most = max([LAST if rounds != rounds else int(rounds) for rounds in results.trials["rounds"]], default=LAST)
-    return replace(found, last=min(most, LAST) or LAST)
+    last = int(min(LAST, max(results.trials["rounds"], default=LAST))) or LAST  # a trial that is missing has NaN
+    return replace(found, last=last, label=found.label.replace(f"last {LAST}", f"last {last}"))
 
 
 def quantity(column: str, target: float | None = None) -> Quantity:
@@ -84,10 +85,6 @@ def quantity(column: str, target: float | None = None) -> Quantity:
     is_share = column.endswith("accuracy") or is_class_figure(column)
     label = class_label(column) if is_class_figure(column) else column.replace("_", " ")
     return Quantity(column, label, "%", 100.0) if is_share else Quantity(column, label)
-
-
-def _of_last(label: str, rounds: int) -> str:
-    return label.replace(f"last {LAST}", f"last {rounds}")
 
 
 def with_unit(name: str, unit: str) -> str:
