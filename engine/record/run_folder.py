@@ -94,7 +94,7 @@ class RunFolder:
         elif folder._is_anothers():
             raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
         else:
-            check_writable(folder.path, "--out")
+            check_writable(folder.path, "--out", locks=True)
         return folder
 
     def _is_anothers(self) -> bool:

@@ -101,8 +101,8 @@ def alone_on_stdout(words: Sequence[str]) -> Iterator[None]:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print the command's object in one line, if one is wanted; numbers that are not finite are null."""
     if _Object.wanted and not _Object.printed:
-        _Object.printed = True
         print_result(json.dumps(plain(document), allow_nan=False))
+        _Object.printed = True
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from engine.base import errors
-from engine.base.errors import ConfigError, FedskewError, require
+from engine.base.errors import ConfigError, FedskewError, RunError, require
 from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.record.run_folder import BREAKS_PRIVACY, RunFolder
 from engine.record.store import StageStore, check_store
@@ -98,29 +98,32 @@ def _run(
         say(f"{folder.path} is finished already; --overwrite starts it again")
         _tell(done, folder)
         return
-    with tracked(track, folder.path, lambda _, text: say(text)) as look, _Interrupts() as interrupts:
+    with tracked(track, folder.path, lambda _, text: say(text)) as look:
         if experiment.execution.actors:
             leave_streams_to_ray()
         with console.status("data, Ray and actors"):
             store = StageStore(shared.resolve()) if shared else None
-            observers = [_LeavesRay(), RunPictures(), OnRound(look)]
+            observers = [finishes := _Finishes(), RunPictures(), OnRound(look)]
             run = Run.open(experiment, out, address, overwrite, store, observers)
         show_header(run)
         if run.round:
             console.print(f"continuing after round {run.round}")
         again = errors.resume_command(folder.path, address)
         child.again(again)
-        try:
-            _advance(run, interrupts, until)
-        except FedskewError:
-            with contextlib.suppress(Exception):
-                run.close()  # what was done before the error is kept
-            raise
-        except Exception as error:  # of an algorithm's hooks, for example: not written for users
-            with contextlib.suppress(Exception):
-                run.close()
-            raise unforeseen(error, folder.path / "log.txt", again) from error
-        summary = run.close()
+        with _Interrupts() as interrupts:  # before, nothing is lost by an interrupt
+            try:
+                _advance(run, interrupts, until)
+            except FedskewError:
+                with contextlib.suppress(Exception):
+                    run.close()  # what was done before the error is kept
+                raise
+            except Exception as error:  # of an algorithm's hooks, for example: not written for users
+                with contextlib.suppress(Exception):
+                    run.close()
+                raise unforeseen(error, folder.path / "log.txt", again) from error
+            summary = run.close()
+    if finishes.unprinted:
+        raise finishes.unprinted
     _tell(summary, folder)
     if not run.finished:
         say(again)
@@ -132,11 +135,20 @@ def _tell(summary: dict[str, Any], folder: RunFolder) -> None:
     print_json({"folder": folder.path, **summary})
 
 
-class _LeavesRay(RunObserver):
-    """Gives Ray back before pictures are drawn, for which nobody needs it."""
+class _Finishes(RunObserver):
+    """Tells that all is saved, and gives Ray back, before pictures are drawn, for which nobody needs either."""
+
+    unprinted: RunError | None = None
 
     def on_end(self, run: Run, summary: Mapping[str, Any]) -> None:
-        if run.finished and run.experiment.execution.actors:
+        if not run.finished:
+            return
+        try:
+            print_json({"folder": run.folder.path, **summary})
+        except RunError as error:
+            self.unprinted = error
+        child.finished(f"{run.folder.path} is finished; it was stopped when only pictures and trackers were left to do")
+        if run.experiment.execution.actors:
             child.leave_ray()
 
 
@@ -162,7 +174,7 @@ class _Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def _handle(self, *signal_and_frame: object) -> None:
-        if self.asked:
+        if self.asked or child.what_is_finished():
             raise KeyboardInterrupt
         self.asked = True
         console.print("stopping after this round; Ctrl-C again gives the round up; the last checkpoint is kept")
@@ -178,6 +190,7 @@ def show_header(run: Run) -> None:
     plain = experiment.to_mapping()
     lines = [
         f"data       {plain['data']['name']}, {len(run.labels)} images, {len(run.classes)} classes",
+        *(f"           {sentence}" for sentence in run.told),
         f"clients    {len(held)} with {held.min()} to {held.max()} images, median {statistics.median(held.tolist()):g}"
         + (f"; {len(sizes) - len(held)} without any take no part" if len(held) < len(sizes) else "")
         + (f"; {len(run.assignment.public)} images are public" if len(run.assignment.public) else "")

@@ -193,7 +193,7 @@ def scale_command(
     predict: Annotated[str | None, typer.Option(help="actors to predict for: 8,64; none: twice, four times")] = None,
     turns: Annotated[int, typer.Option(help="of each setting")] = 3,
     seconds: Annotated[float, typer.Option(help="of a turn, about; at least one round")] = 2.0,
-    output: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
+    out: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
     address: Address = None,
 ) -> None:
     """Measure rounds per second over actors; fit a scaling law and say what it predicts.
@@ -209,8 +209,8 @@ def scale_command(
     require(turns <= MOST_TURNS, "--turns", turns, f"must be at most {MOST_TURNS}", "lower it")
     require(seconds > 0, "--seconds", seconds, "must be above 0", "for example --seconds 2")
     require(seconds <= 3600, "--seconds", seconds, "must be at most an hour", "for example --seconds 2")
-    if output is not None:
-        check_writable(output, "--output")
+    if out is not None:
+        check_writable(out, "--out", locks=True)
     counts, wished = numbers("--actors", actors), numbers("--predict", predict)
     for count in wished or ():
         require(count >= 1, "--predict", count, "must be at least 1", "the laws are of actors, not of this process")
@@ -227,7 +227,7 @@ def scale_command(
             overrides = [*sizes_for(most), *overrides]
         experiment = experiment.override(overrides)
         cohort = scaling.cohort_of(experiment)
-        study = scaling.Study(experiment, cohort, counts, machine, turns, seconds, output)
+        study = scaling.Study(experiment, cohort, counts, machine, turns, seconds, out)
     leave_streams_to_ray()
     try:
         _measure(study, address)

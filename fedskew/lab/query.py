@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,9 +42,12 @@ def answer(frames: Frames, query: str) -> pa.Table:
                 if re.search(rf"\b{name}\b", query, re.IGNORECASE):
                     table = frames.arrow(name)
                     columns[name] = table.schema.names
+                    _check_told_apart(table.schema.names)
                     connection.register(name, table)
             connection.execute("SET lock_configuration = true")
-            return connection.sql(query).to_arrow_table()
+            found = connection.sql(query)
+            # Of columns with one name, as a join has, each gets its own: those that DuckDB gives them in a subquery.
+            return found.to_arrow_table().rename_columns(found.project("*").columns)
     except duckdb.Error as error:
         raise _told(query, str(error), columns) from None
 
@@ -63,6 +67,14 @@ def _check_reads(connection: DuckDBPyConnection, query: str) -> None:
     kinds = [statement.type.name for statement in statements]
     rule = "is not one SELECT, and a query only reads"
     require(kinds == ["SELECT"], "query", query, rule, 'for example "select setting, accuracy from trials"')
+
+
+def _check_told_apart(names: Sequence[str]) -> None:
+    """Refuse columns that differ in capitals alone: SQL would answer for one with the other."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.casefold(), name)
+        require(other == name, "axis", name, f"is the column {other} in SQL", "read it with fedskew.load_results")
 
 
 def _told(query: str, said: str, columns: dict[str, list[str]]) -> ConfigError:

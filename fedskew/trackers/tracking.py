@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from engine.base.errors import ConfigError, nearest, one_line, require
 from engine.run.local_driver import Progress
@@ -42,7 +43,7 @@ class Target:
     place: str
 
     def __str__(self) -> str:
-        return f"{self.kind}:{without_password(self.place)}"
+        return f"{self.kind}:{without_secrets(self.place)}"
 
     def open(self) -> Tracker:
         """Import the tracker's library and reach its store; the errors are the library's own."""
@@ -74,16 +75,37 @@ def parsed(texts: str | Iterable[str], option: str = "--track") -> tuple[Target,
     targets = []
     for text in [texts] if isinstance(texts, str) and texts else texts:
         kind, colon, place = text.partition(":")
-        require(kind in TRACKERS, option, without_password(text), "names no tracker", nearest(kind, TRACKERS))
+        require(kind in TRACKERS, option, without_secrets(text), "names no tracker", nearest(kind, TRACKERS))
         require(bool(colon and place), option, text, "names no place", f"for example {kind}:FOLDER")
         targets.append(Target(kind, place))
         targets[-1].check(option)
     return tuple(targets)
 
 
-def without_password(text: str) -> str:
-    """Return a URI without the user and the password that it may hold."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
+def without_secrets(place: str) -> str:
+    """Return a URI as it may be shown: without user, password, query and fragment. A folder stays as it is.
+
+    Nobody knows where a password ends that has a slash or a question mark in it: nothing of such a URI is shown.
+    """
+    scheme, is_uri, _ = place.partition("://")
+    try:
+        parts = urlsplit(place)
+    except ValueError:  # an address in brackets that is none
+        return f"{scheme}://..."
+    if not is_uri:
+        return place
+    if parts.netloc and "@" in parts.path + parts.query + parts.fragment:
+        return f"{scheme}://..."
+    host = parts.netloc.rpartition("@")[2]
+    return f"{scheme}://{host}{parts.path}" + "?..." * bool(parts.query or parts.fragment)
+
+
+def _secrets(place: str) -> list[str]:
+    """List what of a URI is not to be shown, the longest first."""
+    parts = urlsplit(place)
+    values = (value for _, value in parse_qsl(f"{parts.query}&{parts.fragment}"))
+    found = {parts.netloc.rpartition("@")[0], parts.password or parts.username or "", parts.query, *values}
+    return sorted(filter(None, {*found, *map(unquote, found)}), key=len, reverse=True)
 
 
 @contextmanager
@@ -156,7 +178,8 @@ class _Thread:
 
     def _repair(self) -> str:
         words = ["fedskew", "export", str(self._folder), "--to", str(self._target)]
-        return f"{shlex.join(words)} makes it whole"
+        hidden = ", with what is left out of its address," * str(self._target).endswith("...")
+        return f"{shlex.join(words)}{hidden} makes it whole"
 
     def _follow(self) -> None:
         failures = 0
@@ -195,7 +218,7 @@ class _Thread:
             self._points += self._push.points - before if self._push else 0
             self._close()
             self._push = None  # what the tracker has is asked anew
-            return described(error)
+            return described(error, self._target.place)
         self._points += self._push.points - before
         return ""
 
@@ -205,12 +228,19 @@ class _Thread:
             if tracker is not None:
                 tracker.close()
         except Exception as error:
-            self._error = self._error or described(error)
+            self._error = self._error or described(error, self._target.place)
 
 
-def described(error: Exception) -> str:
-    """Write an error of a library's in a line, without passwords."""
-    return without_password(one_line(f"{type(error).__name__}: {' '.join(str(error).split())}"))[:300]
+def described(error: Exception, place: str) -> str:
+    """Write an error of a library's in a line, without passwords; ``place``: what it was given."""
+    kind, shown = type(error).__name__, without_secrets(place)
+    if shown.endswith("://..."):
+        return f"{kind}: its text is left out, as it may hold the password; write / ? # @ in one as %2F %3F %23 %40"
+    text = " ".join(str(error).split()).replace(place, shown)
+    for secret in _secrets(place) if shown != place else ():
+        text = text.replace(secret, "...")
+    text = re.sub(r"[\w+.-]+://\S+", lambda uri: without_secrets(uri[0]), text)  # of a proxy, say
+    return one_line(f"{kind}: {text}")[:300]
 
 
 def default_place(kind: str, folder: Path) -> str:

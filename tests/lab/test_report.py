@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
@@ -20,12 +21,14 @@ from PIL import Image
 from engine.base.errors import ConfigError
 from engine.base.owned import owned
 from engine.experiment import Experiment
+from engine.results.frames import load_results
 from engine.results.loading import load
 from fedskew.lab.comparing.comparisons import comparisons, paper_frame
 from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.report import write
 from fedskew.lab.report.folder import PICTURES_AND_TABLES
 from fedskew.lab.report.paper_tables import paper_tables
+from fedskew.trackers.records import run_record, sweep_record
 from tests.support.foreign import ANYWHERE, Foreign
 from tests.support.report_pages import ATTACK, CLAIMS, FAILED, REASON, TABLE, check_self_contained, page_of, small
 from tests.support.sweep_folders import ALPHA, BASE, EPOCHS, MU, make_run
@@ -330,16 +333,30 @@ def test_a_single_run(tmp_path: Path) -> None:
 
 
 def test_a_schedule_is_shown(tmp_path: Path) -> None:
-    """Kills: a trial of population-based training shown as if it had kept what it began with."""
+    """Kills: a trial of population-based training shown as if it had kept what it began with; its last accuracy beside
+    a setting that its last rounds did not have, in the page, trials.parquet, the frames and to trackers; a change that
+    its weights never saw, since they are of the round before it."""
     made = small(tmp_path / "sweep", axes=(MU,))
     path = made / "trials" / "00003" / "trial.json"
     record = json.loads(path.read_text())
-    record["schedule"].append({"first_round": 3, "set": {"algorithm.mu": 0.12}, "parent": "ab"})
-    path.write_text(json.dumps(record))
+    began, last = record["setting"]["mu"], record["rounds"]
+    changes = [{"first_round": 1, "set": {"mu": began}, "parent": None, "from": None}]
+    changes += [{"first_round": 2, "set": {"mu": 0.12}, "parent": "ab", "from": "00001"}]
+    changes += [{"first_round": last + 1, "set": {"mu": 0.7}, "parent": "cd", "from": "00002"}]
+    path.write_text(json.dumps(record | {"schedule": changes}))
     write(made)
     head, rows = page_of(made).table("trials")
     schedules = [row[head.index("schedule")] for row in rows]
-    assert schedules == ["", "", "", "from round 3: algorithm.mu=0.12", "", "", "", ""]
+    told = f"from round 1: mu={began:g}; from round 2: mu=0.12, copied from 00001; "
+    told += f"from round {last + 1}: mu=0.7, copied from 00002"
+    assert schedules == ["", "", "", told, "", "", "", ""] and rows[3][head.index("mu")] == "0.12"
+    kept = pq.read_table(made / "trials.parquet").to_pylist()
+    for row in (kept[3], load_results(made).arrow("trials").to_pylist()[3]):
+        assert (row["mu"], row["parent"], json.loads(row["schedule"])) == (0.12, "00002", changes)
+    assert kept[2]["parent"] is kept[2]["schedule"] is None and kept[2]["mu"] != 0.12
+    above = sweep_record(made, yaml.safe_load((made / "sweep.yaml").read_text()))
+    told_of = run_record(path.parent, json.loads(path.read_text()), above)
+    assert told_of is not None and told_of.params["setting.mu"] == 0.12
 
 
 def test_reuse_is_said(tmp_path: Path) -> None:

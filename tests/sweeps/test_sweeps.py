@@ -257,7 +257,8 @@ class Scripted(PopulationBasedTraining):
 
 def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it; a population of
-    which one trial ends before another is under way."""
+    which one trial ends before another is under way; tables that pair the last accuracy with what a trial began with,
+    or name a copy in Tune's frame as the trial that it copied."""
     reports: list[tuple[str, int]] = []
     monkeypatch.setattr(
         LiveTable, "on_trial_result", lambda self, trial, config, result: reports.append((trial, result["round"]))
@@ -287,6 +288,12 @@ def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypa
         assert experiment.at(8).value_of("local.lr") == last["set"]["local.lr"]
         rates = rows.set_index("round")["lr"]
         assert rates[last["first_round"]] == last["set"]["local.lr"] != rates[last["first_round"] - 1]
+        row = load_results(folder.path).trials.set_index("trial").loc[record.trial]
+        assert (row["local.lr"], row["parent"]) == (last["set"]["local.lr"], last["from"])
+        assert json.loads(row["schedule"]) == record.schedule
+    frame = tune.ExperimentAnalysis(str(folder.tune)).dataframe().sort_values("config/trial")
+    assert frame["config/trial"].tolist() == ["00000", "00001"]
+    assert frame["config/local.lr"].tolist() == [one.schedule[-1]["set"]["local.lr"] for one in (first, second)]
 
 
 def test_pbt_has_no_places_to_give_away(tmp_path: Path) -> None:

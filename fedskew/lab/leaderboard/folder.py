@@ -16,6 +16,7 @@ import yaml
 
 from engine.base.errors import ConfigError
 from engine.base.files import refuse_links, write_atomically
+from engine.base.writable import check_no_results
 from engine.record import parts
 from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import BREAKS_PRIVACY
@@ -34,6 +35,7 @@ _UNKNOWN = "the code that computed it was not written down"
 
 def write(folders: Mapping[str, Results], out: Path, metric: str | None = None) -> Path:
     """Write the leaderboard of the folders into ``out``; the path of the page."""
+    check_no_results(out, "--out")
     board = board_of(folders, metric)
     runs = [run for cell in board.cells.values() for run in cell.runs]
     files = {_config(run): yaml.safe_dump(dict(run.facts.values), sort_keys=False, allow_unicode=True) for run in runs}

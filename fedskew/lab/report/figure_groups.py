@@ -27,7 +27,7 @@ log = logging.getLogger("fedskew")
 MOST_PARTITIONS = 6
 MOST_GENERATED = 4  # pictures of generated images
 BAND = "Mean over seeds; the band is the 95 % bootstrap interval."
-CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it began. "
+CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it ended. "
 GENERATED = (
     "A row for each class. At the right, in the same places, the nearest training images by the root mean square of "
     "the difference of normalised pixels. Of each setting the trial of the first seed."

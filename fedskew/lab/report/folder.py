@@ -16,7 +16,7 @@ from typing import Any
 import engine
 from engine.base.csv_text import csv_text
 from engine.base.errors import RunFolderError
-from engine.base.files import refuse_links, write_atomically, writing
+from engine.base.files import write_atomically, writing
 from engine.base.opening import read_text
 from engine.base.owned import Shape, owned
 from engine.record import parts
@@ -61,7 +61,6 @@ def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
     ``metric`` (a column of the trials table) takes the place of the sweep's own. ``rope``: differences of shares up to
     it are worth nothing (0.005 is half a point).
     """
-    refuse_links(Path(folder))
     results = load(Path(folder), metric)
     files, completeness = _contents(results, rope)
     target = results.path / "report"
