@@ -158,12 +158,7 @@ def sweep(
 
 
 def _sweep(
-    begun: NamedSweep,
-    folder: Path,
-    how: How,
-    address: str | None,
-    track: str | Sequence[str],
-    progress: bool,
+    begun: NamedSweep, folder: Path, how: How, address: str | None, track: str | Sequence[str], progress: bool
 ) -> Frames:
     """Run a sweep in its folder, with seeds until each claim is decided if it asks for them."""
     from engine.results.frames import load_results

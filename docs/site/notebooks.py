@@ -78,7 +78,7 @@ def _shown(data: Any, found: Executed) -> Iterator[str]:
     elif "text/html" in data and "<table" in data["text/html"] and "dataframe" in data["text/html"]:
         table = re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.DOTALL)
         yield f'<div class="scroll" markdown="0">{"".join(line.strip() for line in table.splitlines())}</div>'
-    elif "text/html" not in data:
+    elif "text/html" not in data or data["text/html"].startswith("<pre"):  # Rich's tables
         yield from _text(data.get("text/plain", ""))
 
 

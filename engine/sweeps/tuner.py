@@ -97,7 +97,6 @@ def make_tuner(
     trainable: Any = tune.with_parameters(Trial, job=job)
     trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
     scheduler = _scheduler(sweep, planned)
-
     of_author = guarded(sweep.callbacks, events.say)
 
     def make(samples: int) -> tune.Tuner:

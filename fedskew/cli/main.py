@@ -33,7 +33,7 @@ from fedskew.cli import (
     studies,
     sweep,
 )
-from fedskew.cli.naming import With
+from fedskew.cli.naming import With, meant_by_option
 from fedskew.cli.output import Json, console, unforeseen
 
 # Group -> command, what it does, an example.
@@ -75,6 +75,7 @@ class _Commands(TyperGroup):
     """The commands; typer takes an EOFError for the end of typed input, says "Aborted", and ends with 1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.obj = [*" ".join(args).replace("=", " ").split(" "), "..."]
         ctx.with_resource(output.alone_on_stdout(args))
         return super().parse_args(ctx, args)
 
@@ -86,9 +87,19 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             sys.exit(_stopped(child.stop_code()))
         except Exception as error:
+            self._name_key(error, ctx.obj)
             if callable(sentence := getattr(error, "format_message", None)):  # of the parser: wrong words
                 output.print_ended("Usage", str(sentence()), getattr(error, "exit_code", 2))
             raise
+
+    @staticmethod
+    def _name_key(error: Any, words: list[str]) -> None:
+        """Add to the parser's sentence of an option that is none the key that may have been meant."""
+        command, option = getattr(getattr(error, "ctx", None), "command", None), getattr(error, "option_name", None)
+        if option in words and any(one.name in ("what", "overrides") for one in getattr(command, "params", ())):
+            repair = meant_by_option(option, words[words.index(option) + 1])
+            if repair:
+                error.message, error.possibilities = f"{error.message}; {repair}", None
 
 
 app = typer.Typer(

@@ -13,7 +13,7 @@ from engine.base import own_modules
 from engine.base.errors import ConfigError, nearest, require
 from engine.base.files import refuse_links
 from engine.data import PARTITIONS
-from engine.experiment import Experiment, parse_assignment
+from engine.experiment import Experiment, keys, parse_assignment
 from engine.experiment.dotted_keys import assigned
 from fedskew.cli.completion import assignments, experiments_and_keys, sweeps
 from fedskew.cli.output import plain_console, print_json, table
@@ -59,7 +59,8 @@ What = Annotated[
         callback=joined,
         autocompletion=experiments_and_keys,
         help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
-        "FOLDER:NUMBER, then key=value pairs; without a name, the quickstart (of scale: scaling)",
+        "FOLDER:NUMBER, then key=value pairs (docs/config.md and 'fedskew schema' list the keys); without a name, the "
+        "quickstart (of scale: scaling)",
     ),
 ]
 Overrides = Annotated[list[str] | None, pairs("dotted key=value pairs, e.g. partition.alpha=0.1")]
@@ -88,6 +89,17 @@ def numbers(option: str, text: str | None) -> tuple[int, ...] | None:
         return None if text is None else tuple(dict.fromkeys(map(int, text.split(","))))
     except ValueError:
         raise ConfigError(option, text, "is no list of numbers", f"for example {option} 1,2,4") from None
+
+
+def meant_by_option(option: str, value: str) -> str:
+    """Return the repair for a key that was typed as an option, such as ``--alpha``; "" where it is none."""
+    field = option.lstrip("-").replace("-", "_")
+    of_defaults, of_all = (
+        [key for key in known if key.endswith(f".{field}") or key == field]
+        for known in (keys(Experiment().to_mapping()), keys())
+    )
+    assignments = [f"{key}={'...' if value.startswith('-') else value}" for key in of_defaults or of_all]
+    return f"write {' or '.join(assignments)}" if assignments else ""
 
 
 def is_name(word: str) -> bool:

@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from engine.base import errors
-from engine.base.errors import ConfigError, FedskewError, RunError
+from engine.base.errors import ConfigError, FedskewError, RunError, require
 from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.record.run_folder import BREAKS_PRIVACY, RunFolder
 from engine.record.store import StageStore, check_store
@@ -28,12 +28,14 @@ from fedskew.lab.run_pictures import RunPictures
 from fedskew.lab.shown import Shown
 from fedskew.trackers.tracking import OnRound, Target, parsed, tracked
 
+Until = Annotated[int | None, typer.Option(min=1, help="of a run: stop after this round; resume goes on")]
+
 
 def run_command(
     what: What = None,
     out: Annotated[Path | None, typer.Option(help="the run's folder; none: runs/<name>-<hash>")] = None,
     overwrite: Annotated[bool, typer.Option(help="start again although the folder holds this run")] = False,
-    until: Annotated[int | None, typer.Option(min=1, help="stop after this round; resume goes on")] = None,
+    until: Until = None,
     profile: Profile = "laptop",
     store: Annotated[Path | None, typer.Option(help="take rounds that other runs stored here, and store ours")] = None,
     address: Address = None,
@@ -54,12 +56,14 @@ def resume_command(
     overrides: Overrides = None,
     address: Address = None,
     track: Track = None,
+    until: Until = None,
     retry_failed: Annotated[bool, typer.Option(help="of a sweep: run failed trials again, too")] = False,
 ) -> None:
     """Continue a run or a sweep from what is on disk; the bits are those of an undisturbed one."""
     if os.path.exists(folder / "sweep.yaml"):
         if overrides:
             raise ConfigError("overrides", " ".join(overrides), "would change the sweep", "leave them away")
+        require(until is None, "--until", until, "is for a run, and this is a sweep", "leave it away")
         from fedskew.cli.sweep import resume  # of another group
 
         raise typer.Exit(resume(folder, address, retry_failed, parsed(track or ())))
@@ -72,7 +76,7 @@ def resume_command(
             "would change the experiment",
             "set only checkpoint keys, or execution keys other than " + ", ".join(IDENTITY),
         )
-    _run(experiment, folder, address, parsed(track or ()))
+    _run(experiment, folder, address, parsed(track or ()), until=until)
 
 
 def _run(
@@ -199,6 +203,8 @@ def show_header(run: Run) -> None:
         rounds = f"{stage.rounds} rounds of" if stage.rounds else f"after {stage.needs[0]},"
         mark = f", {BREAKS_PRIVACY}" if stage.algorithm.breaks_privacy else ""
         lines.append(f"stage      {stage.name}: {rounds} {name} ({shown}){mark}")
+    if experiment.name == "quickstart":
+        lines.append("in Python  tune_configs.EXPERIMENTS['quickstart'](); Experiment() has other defaults")
     actors = experiment.execution.actors
     lines.append(f"where      {f'{actors} Ray actors' if actors else 'this process'}, {experiment.execution.device}")
     console.print(Text.assemble((experiment.name, "bold"), f"  {run.folder.path}"), highlight=False)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.record.metrics import METRICS, TARGET
 from engine.results.class_figures import class_label, class_short, is_class_figure
+
+if TYPE_CHECKING:
+    from engine.results.results import Results
+
+LAST = 10  # rounds of the metrics that are means over the last ones
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,7 @@ class Quantity:
     label: str
     unit: str = ""
     factor: float = 1.0
+    last: int = LAST  # rounds that "the last 10" are
 
     @property
     def short(self) -> str:
@@ -25,7 +32,8 @@ class Quantity:
         if is_class_figure(self.column):
             return with_unit(class_short(self.column), self.unit)
         known = METRICS.get(self.column)
-        return with_unit((known.short if known else "") or self.label, self.unit)
+        words = (known.short if known else "") or self.label
+        return with_unit(words.replace(f"last {LAST}", f"last {self.last}"), self.unit)
 
     @property
     def title(self) -> str:
@@ -56,6 +64,13 @@ class Quantity:
         sign = "+" if value > 0 and not written.startswith("+") else ""
         name = f" {self.unit_of_difference}" if unit and self.unit_of_difference else ""
         return f"{sign}{written.replace('-', '−')}{name}"
+
+
+def quantity_of(results: Results, column: str | None = None) -> Quantity:
+    """Give the quantity of a column, or of the metric, in words that fit the target and the rounds of its trials."""
+    found = quantity(column or results.metric, results.target_accuracy)
+    last = int(min(LAST, max(results.trials["rounds"], default=LAST))) or LAST  # a trial that is missing has NaN
+    return replace(found, last=last, label=found.label.replace(f"last {LAST}", f"last {last}"))
 
 
 def quantity(column: str, target: float | None = None) -> Quantity:

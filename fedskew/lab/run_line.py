@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from engine.algorithm.personalised import has_global_model
 from engine.base.errors import RunFolderError
@@ -66,7 +67,8 @@ def summary_table(summary: Mapping[str, Any], folder: RunFolder) -> Table:
     best_of = f" of stage {summary['best_stage']}" if before and summary.get("best_stage") else ""
     # Of a stage without rounds there is one evaluation, which is the test accuracy above.
     calibrated = folder.experiment().without_rounds.intersection(list(summary.get("stage_accuracy", {}))[-1:])
-    last = f"mean of the last {min(summary['rounds'], 10)} rounds"
+    number = min(summary["rounds"], 10)
+    last = f"mean of the last {number} round{'s' * (number != 1)}"
     last10 = [] if calibrated else [(last, _percent(summary["last10_accuracy"]))]
     evaluated: Sequence[Mapping[str, Any]] = []
     with contextlib.suppress(RunFolderError):  # the summary stands without its curve
@@ -94,9 +96,9 @@ def summary_table(summary: Mapping[str, Any], folder: RunFolder) -> Table:
         ("weights", f"{summary['weights_sha256'][:16]}…"),
         ("pictures", ", ".join(str(path) for path in pictures if path.exists())),
     )
-    made = Table("", "", title=title, title_justify="left", show_header=False)
+    made = Table("", "", title=Text(title), title_justify="left", show_header=False)
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(Text, row))
     return made
 
 

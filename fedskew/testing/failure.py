@@ -38,4 +38,5 @@ def telling(what: str, repair: str) -> Iterator[None]:
     except Exception as error:
         told = str(error) if isinstance(error, FedskewError) else f"{type(error).__name__}: {error}"
         sentence = " ".join(told.split()).partition(". ")[0]  # torch asks for reports in its second one
-        raise NotConforming(f"{what}: {sentence}; {repair}") from error
+        advice = "" if getattr(error, "repair", "") else f"; {repair}"  # one is enough
+        raise NotConforming(f"{what}: {sentence}{advice}") from error

@@ -16,33 +16,39 @@ from engine.models import Model, ModelSpec, build_model, check_size
 from engine.models.model import has_batchnorm
 from fedskew.testing.algorithm_runs import ROUNDING, both_executors_agree, made_again_is_the_same
 from fedskew.testing.failure import demand, telling
-from fedskew.testing.small_data import CLASSES, dataset
+from fedskew.testing.small_data import CLASSES, TOKENS, dataset
 from fedskew.testing.small_runs import experiment_of, fedavg
 
-SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224))  # of images (C, H, W), the first that fits
+# Of images (C, H, W), the first that fits; if none does, token ids.
+SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224), TOKENS)
 ROWS = 6
 
 
 @cache
 def shape_for(spec: ModelSpec) -> tuple[int, int, int]:
-    """Return the smallest images that a model takes; what it says of the largest is raised if it takes none."""
+    """Return the smallest images that a model takes; what it says of the largest is raised if it takes none, and no
+    token ids either.
+    """
+    refused: list[FedskewError] = []
     for shape in SHAPES:
         try:
             with telling(f"{type(spec).__name__} takes no images of {shape}", "follow the shape that it is given"):
                 check_size(spec, shape, CLASSES)
                 with torch.no_grad():
-                    _built(spec, shape).eval()(images_of(shape))
-        except FedskewError:
-            if shape == SHAPES[-1]:
-                raise
+                    _built(spec, shape).eval()(inputs_of(shape))
+        except FedskewError as error:
+            refused.append(error)
         else:
             return shape
-    raise AssertionError("the last shape returns or raises")
+    raise refused[-2]
 
 
-def images_of(shape: tuple[int, int, int]) -> Tensor:
-    """Return a few images [B, C, H, W] that differ."""
-    return torch.randn(ROWS, *shape, generator=seeds.generator(0, "images"))
+def inputs_of(shape: tuple[int, int, int]) -> Tensor:
+    """Return a few images, or rows of token ids, [B, C, H, W] that differ."""
+    generator = seeds.generator(0, "images")
+    if shape == TOKENS:  # that any vocabulary has
+        return torch.randint(0, 2, (ROWS, *shape), generator=generator).float()
+    return torch.randn(ROWS, *shape, generator=generator)
 
 
 def _built(spec: ModelSpec, shape: tuple[int, int, int], purpose: str = "weights") -> Model:
@@ -52,7 +58,7 @@ def _built(spec: ModelSpec, shape: tuple[int, int, int], purpose: str = "weights
 def _made(spec: ModelSpec, purpose: str = "weights") -> tuple[Model, Tensor]:
     """A model in eval mode and images for it."""
     shape = shape_for(spec)
-    return _built(spec, shape, purpose).eval(), images_of(shape)
+    return _built(spec, shape, purpose).eval(), inputs_of(shape)
 
 
 def _weights(model: Model) -> Tensor:

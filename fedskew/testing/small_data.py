@@ -9,16 +9,18 @@ import numpy as np
 from engine.data import Assignment, Dataset, Split
 
 CLASSES = 4
+TOKENS = (16, 1, 1)  # the shape of rows of token ids
 SIZES = (20, 13, 7, 30, 9, 1, 24, 16)  # of clients, 120 in all; one has a single row
 
 
 def images(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8), seed: int = 0) -> Split:
-    """Return images that can be learned: a pattern for each class under noise."""
+    """Return images that can be learned, or token ids 0 and 1: a pattern for each class under noise."""
     rng = np.random.default_rng(seed)
     patterns = np.random.default_rng(99).integers(0, 256, (CLASSES, *shape))
     labels = rng.integers(0, CLASSES, samples)
     noise = rng.integers(0, 256, (samples, *shape))
-    return Split(((patterns[labels] + noise) // 2).astype(np.uint8), labels.astype(np.int64))
+    rows, labels = ((patterns[labels] + noise) // 2).astype(np.uint8), labels.astype(np.int64)
+    return Split((rows // 128).astype(np.float32) if shape == TOKENS else rows, labels)
 
 
 def dataset(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8)) -> Dataset:
@@ -28,8 +30,9 @@ def dataset(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8)) -> Data
         classes=tuple("abcd"),
         train=images(samples, shape),
         test=images(40, shape, seed=1),
-        mean=(0.5,) * shape[0],
-        std=(0.25,) * shape[0],
+        mean=(0.0,) if shape == TOKENS else (0.5,) * shape[0],
+        std=(1.0,) if shape == TOKENS else (0.25,) * shape[0],
+        vocabulary=2 if shape == TOKENS else None,
     )
 
 

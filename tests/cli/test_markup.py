@@ -9,16 +9,19 @@ from typing import Any
 import pytest
 from rich.text import Text
 
+from engine.record.run_folder import RunFolder
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep
 from engine.sweeps.observers import SweepStart
 from engine.sweeps.planning import Mode
 from fedskew.cli import naming, output
 from fedskew.cli.output import plain_console
+from fedskew.lab.run_line import summary_table
 from fedskew.lab.sweeping.live import LiveTable
 from tests.support.command_line import SMALL
 from tests.support.house import SOURCES, name
 from tests.support.small_sweeps import grid
+from tests.support.sweep_folders import make_run
 
 ODD = "v[/red] [bold]x :red_circle:"
 
@@ -85,6 +88,13 @@ def test_no_text_steers_the_terminal(capsys: pytest.CaptureFixture[str], monkeyp
     assert {"x", "y", "2"} <= {line.strip(" │┃") for line in err.splitlines()}
 
 
+def test_a_notebook_reads_no_markup(tmp_path: Path) -> None:
+    """Kills: a folder's or a run's name that the console of notebooks, which is Rich's own, reads."""
+    folder = RunFolder(make_run(tmp_path / ODD))
+    table = summary_table({**folder.summary(), "name": ODD}, folder)
+    assert ODD in table._repr_mimebundle_([], [])["text/plain"]
+
+
 def readers_of_markup(text: str) -> list[str]:
     """Consoles that read markup, and texts that go where Rich always reads it."""
     found = []
@@ -107,7 +117,7 @@ def readers_of_markup(text: str) -> list[str]:
 def test_no_text_is_read_as_markup() -> None:
     """Kills: another console, a status or a column of a progress bar that reads a name."""
     allowed = {
-        "fedskew/cli/output.py": ["_Printable"],
+        "fedskew/lab/shown.py": ["_Printable"],
         "fedskew/cli/studies.py": ["console.status(f'{rounds} rounds, then the machine')"],
     }
     found = {name(path): readers_of_markup(path.read_text()) for path in SOURCES}

@@ -17,6 +17,7 @@ from engine.base.errors import ConfigError
 from engine.data import PARTITIONS, SOURCES, Assignment, Dataset, Partition, Source, Split
 from engine.experiment import CHOICES
 from engine.models import MODELS, Model, ModelSpec
+from engine.models.splitting import check_split
 from fedskew.testing.checks import CHECKS, checks_of, outcome, parametrize_with_checks, section_of
 
 
@@ -195,11 +196,25 @@ def test_a_fault_of_a_model_is_found(part: ModelSpec, check: str, sentence: str)
 
 
 @parametrize_with_checks(
-    [Flat(), Dropping(), *(MODELS.build({"name": name}) for name in ("logistic", "mlp", "cnn", "resnet8"))]
+    [Flat(), Dropping(), *(MODELS.build({"name": name}) for name in ("logistic", "mlp", "cnn", "resnet8", "dan"))]
 )
 def test_models(part: ModelSpec, check: Any) -> None:
     """Kills: a check that fails whatever the model is; one of ours that no executor takes."""
     check(part)
+
+
+@dataclass(frozen=True)
+class FixedSize(Flat):
+    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        model = super().build((1, 5, 5), num_classes)
+        check_split(model, shape, num_classes)
+        return model
+
+
+def test_a_model_that_takes_nothing_is_told_of_images_once() -> None:
+    """Kills: token ids, which are tried last, in place of the largest images; two repairs for one fault."""
+    told = found_by("is_body_and_head", FixedSize())
+    assert told.startswith("FixedSize takes no images of (3, 224, 224)") and told.count("follow the shape") == 1
 
 
 # --- data ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from fedskew.lab.comparing.scales import Scale, scale_of
 from fedskew.lab.drawing import CATEGORIES, HEAT, INK, PANEL, PAPER, Drawing, new_panel, styled
 from fedskew.lab.figures.cells import heat_map
 from fedskew.lab.figures.panels import label_axis, limits, slanted
-from fedskew.lab.quantities import quantity
+from fedskew.lab.quantities import quantity_of
 from fedskew.lab.wording import capitalised, shown
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ MOST_CELLS = 14  # of a heat map's side
 
 @styled
 def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
-    """The metric over each hyper-parameter: a point for each trial, a line through the means."""
-    measured, metric = quantity(results.metric, results.target_accuracy), results.metric
+    """The metric over each hyper-parameter: a point for each trial, and the means, of numbers as a line."""
+    measured, metric = quantity_of(results), results.metric
     seen = [setting for setting in settings if any(math.isfinite(row[metric]) for row in setting.trials)]
     span = limits(measured.factor * row[metric] for setting in seen for row in setting.trials)
     if span is None:
@@ -52,14 +52,16 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
             colours = (CATEGORIES[0], PAPER) if finished else (PAPER, CATEGORIES[0])
             style = {"facecolor": colours[0], "edgecolor": colours[1], "linewidths": 0.6, "alpha": 0.7}
             axes.scatter(part["place"], part["value"], s=16, zorder=3, **style)
-        line = _means(points[points["finished"]], len(scale.places))
-        axes.plot(line["place"], line["value"], color=CATEGORIES[0])
+        line = _means(points[points["finished"]], len(scale.places) if scale.ordered else 0)
+        marks = {} if scale.ordered else {"linestyle": "none", "marker": "_", "markersize": 22, "markeredgewidth": 2}
+        axes.plot(line["place"], line["value"], color=CATEGORIES[0], **marks)
         label_axis(axes, scale)
         axes.set(ylim=span, ylabel=textwrap.fill(measured.title, 36))
-        what = "mean of neighbouring values" if len(scale.places) > MOST_CELLS else "mean"
+        what = "mean of neighbouring values" if scale.ordered and len(scale.places) > MOST_CELLS else "mean"
         over = " over all other hyper-parameters" if len(names) > 1 else ""
+        drawn = "line" if scale.ordered else "bar"  # between names there is nothing
         hollow = "" if points["finished"].all() else " Hollow: stopped early, not in the mean."
-        caption = f"{name}: a point for each trial, the line is the {what}{over}.{hollow}"
+        caption = f"{name}: a point for each trial, the {drawn} is the {what}{over}.{hollow}"
         drawings.append(Drawing(f"sensitivity-{number}", caption, figure))
     return drawings
 
@@ -92,7 +94,7 @@ def importance(measure: Importance) -> Drawing:
 @styled
 def heat_maps(results: Results, settings: list[Setting]) -> list[Drawing]:
     """The metric over two hyper-parameters: cells where these fill a grid, else coloured points."""
-    measured = quantity(results.metric, results.target_accuracy)
+    measured = quantity_of(results)
     finished = ranked(settings, results.mode)
     counts = varied(results, finished)
     colours = HEAT if results.mode == "max" else HEAT.reversed()  # bright is good

@@ -30,7 +30,7 @@ from fedskew.lab.pages.tables import (
     seeds_text,
     word_cell,
 )
-from fedskew.lab.quantities import Quantity, quantity, with_unit
+from fedskew.lab.quantities import Quantity, quantity_of, with_unit
 from fedskew.lab.wording import capitalised
 
 
@@ -63,7 +63,7 @@ def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
 
 
 def _view(number: int, verdict: Verdict, results: Results, rope: float) -> ClaimView:
-    measured = quantity(verdict.claim.metric, results.target_accuracy)
+    measured = quantity_of(results, verdict.claim.metric)
     name = INTERVALS[results.looks]
     cells = _cells(number, verdict, measured, name) if verdict.cells else None
     drawing = drawn(f"claim {number}", lambda: figures.forest(number, verdict, name), None)

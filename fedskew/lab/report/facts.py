@@ -6,17 +6,20 @@ import re
 from typing import Any
 
 from engine.record.run_folder import BREAKS_PRIVACY
+from engine.results.claims import PaperTable
 from engine.results.results import Results
 from engine.results.settings import setting_label
 from engine.results.trials import read_yaml
 from fedskew.lab import tuned_sides
+from fedskew.lab.comparing.comparisons import comparisons
 from fedskew.lab.comparing.ranking import Setting, ranked
 from fedskew.lab.ledger.page import anchor
 from fedskew.lab.ledger.recording import choice_of
 from fedskew.lab.ledger.rows import SweepRows
 from fedskew.lab.pages.tables import spread_text
-from fedskew.lab.quantities import percent, quantity
-from fedskew.lab.wording import seeds_text
+from fedskew.lab.quantities import percent, quantity_of
+from fedskew.lab.report.paper_tables import MOST_ROWS
+from fedskew.lab.wording import counted, seeds_text
 
 
 def ledger_note(results: Results) -> str:
@@ -36,7 +39,7 @@ def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str
     """Return what was done, in figures: label, figure, detail."""
     trials: list[dict[str, Any]] = results.trials.to_dict("records")
     planned, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))
-    measured = quantity(results.metric, results.target_accuracy)
+    measured = quantity_of(results)
     best = ranked(settings, results.mode)
     rows = []
     if results.axes or len(trials) != 1:
@@ -63,9 +66,19 @@ def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str
         rows.append(("accuracy", "of personal models", detail))
     rows += [("tuned", setting_label(side.chosen.values), side.sentence) for side in tuned_sides.read(results.path)]
     if best and results.axes:
-        rows.append(("best", measured.text(best[0].mean, unit=True), best[0].label))
+        rows.append(("best", measured.text(best[0].mean, unit=True), f"{best[0].label}{_ties(results, len(best))}"))
     elif best:
         s = best[0].summary
         figure = measured.text(s.mean, unit=True) + spread_text(measured, s.std, s.n)
         rows.append((measured.short.partition(" (")[0], figure, measured.label))
     return rows
+
+
+def _ties(results: Results, settings: int) -> str:
+    """Say how many settings are not told apart from the best one, as the tables' bold figures do; "" of many."""
+    if settings > MOST_ROWS:
+        return ""
+    axes = tuple(axis.name for axis in results.axes)
+    rows = comparisons(results, PaperTable("", axes, (), results.metric)).to_dict("records")
+    ties = sum(row["low"] <= 0 <= row["high"] for row in rows)
+    return f"; {counted(ties, 'other')} not told apart from it" if ties else ""

@@ -20,7 +20,7 @@ from fedskew.lab import figures
 from fedskew.lab.comparing.importance import importance
 from fedskew.lab.comparing.ranking import Setting
 from fedskew.lab.drawing import Drawing, drawn
-from fedskew.lab.quantities import quantity
+from fedskew.lab.quantities import quantity_of
 from fedskew.lab.report.trial_tables import schedules
 from fedskew.lab.wording import capitalised
 
@@ -48,7 +48,7 @@ class Group:
 
 def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group], dict[str, pd.DataFrame]]:
     """Return the groups in the order of the page, and the tables behind them that are no other table."""
-    measured = quantity(results.metric, results.target_accuracy)
+    measured = quantity_of(results)
     none: list[Drawing] = []
     curves, told = drawn("curves", lambda: figures.curves(results, settings), (none, pd.DataFrame()))
     worth = drawn("importance", lambda: importance(results, settings), None)

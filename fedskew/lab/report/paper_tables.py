@@ -34,7 +34,7 @@ from fedskew.lab.pages.tables import (
     value_cell,
     word_cell,
 )
-from fedskew.lab.quantities import Quantity, quantity, with_unit
+from fedskew.lab.quantities import Quantity, quantity_of, with_unit
 from fedskew.lab.wording import capitalised, counted, shown
 
 MOST_ROWS, MOST_COLUMNS = 48, 8  # of a table that the report makes up by itself
@@ -79,7 +79,7 @@ def _table(results: Results, layout: PaperTable, name: str) -> TableView:
         frame, compared = paper_frame(results, layout), comparisons(results, layout)
     except ConfigError as error:
         return TableView(layout.title, layout.source, problem=f"This sweep cannot fill the table: {error}.")
-    measured = quantity(layout.metric, results.target_accuracy)
+    measured = quantity_of(results, layout.metric)
     cells: list[dict[str, Any]] = frame.to_dict("records")
     best = _best(cells, compared, layout)
     across = distinct(tuple(cell[axis] for axis in layout.columns) for cell in cells)

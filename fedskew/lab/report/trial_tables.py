@@ -20,7 +20,7 @@ from fedskew.lab.pages.tables import (
     value_cell,
     word_cell,
 )
-from fedskew.lab.quantities import quantity
+from fedskew.lab.quantities import quantity, quantity_of
 
 MOST_SETTINGS = 15
 COLUMNS = by_column()
@@ -31,7 +31,7 @@ def best_settings(results: Results, settings: list[Setting]) -> Table | None:
     finished = ranked(settings, results.mode)
     if not results.axes or not finished:
         return None
-    measured = quantity(results.metric, results.target_accuracy)
+    measured = quantity_of(results)
     oracles = any(setting.breaks_privacy for setting in finished)
     rows = []
     for rank, setting in enumerate(finished[:MOST_SETTINGS], start=1):

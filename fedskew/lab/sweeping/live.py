@@ -16,7 +16,7 @@ from engine.results.results import Results
 from engine.results.settings import setting_label
 from engine.sweeps.observers import SweepObserver, SweepStart
 from fedskew.lab.comparing.ranking import describe, ranked, settings_of
-from fedskew.lab.quantities import quantity
+from fedskew.lab.quantities import quantity, quantity_of
 from fedskew.lab.run_line import curve
 from fedskew.lab.shown import Shown
 
@@ -135,7 +135,7 @@ class LiveTable(SweepObserver):
 
 def settings_table(results: Results) -> Table:
     """Return the settings of a sweep, the best first, with their curves."""
-    measured = quantity(results.metric, results.target_accuracy)
+    measured = quantity_of(results)
     curves: Any = results.curves()
     made = Table("setting", measured.title, "accuracy over rounds")
     for setting in ranked(settings_of(results), results.mode)[:ROWS]:
