@@ -49,22 +49,23 @@ def holds_results(folder: Path) -> bool:
     return any(os.path.lexists(folder / name) for name in ("sweep.yaml", "experiment.yaml"))
 
 
-def refuse_links(folder: Path) -> None:
+def refuse_links(folder: Path, deep: bool = True) -> None:
     """Raise :class:`RunFolderError` for a symbolic link in a folder, which may have come from a stranger.
 
     Through such a link files would be read, and shown or sent on, written or deleted that lie at another place.
+    ``deep``: also in the folders below it.
     """
-    for link in _links(folder):
+    for link in _links(folder, deep):
         raise RunFolderError(f"{link} is a symbolic link; the folder of results holds none: put there what it is")
 
 
-def _links(folder: Path | str) -> Iterator[Path]:
+def _links(folder: Path | str, deep: bool) -> Iterator[Path]:
     with suppress(OSError), os.scandir(folder) as entries:  # gone meanwhile, or not ours to read
         for entry in entries:
             if entry.is_symlink():
                 yield Path(entry.path)
-            elif entry.is_dir():
-                yield from _links(entry.path)
+            elif deep and entry.is_dir():
+                yield from _links(entry.path, deep)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

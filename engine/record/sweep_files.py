@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import AfterValidator, TypeAdapter
 from typing_extensions import TypedDict
 
-from engine.base.errors import RunFolderError
+from engine.base.errors import RunFolderError, one_line
 from engine.base.files import write_atomically
 from engine.record import fields
 
@@ -100,7 +100,8 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         record = fields.load(path)
         fields.check(record, RECORD_KIND)
-        if record["trial"] != path.parent.name:  # it says where the record is written next
+        # It says where the record is written next. A name that is no text is none of the engine's.
+        if record["trial"] != one_line(path.parent.name):
             raise ValueError(f"it is of trial {record['trial']}")
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read ({error}); fedskew resume makes it anew") from None
@@ -135,7 +136,7 @@ class _Change(TypedDict):
 
 
 class _Record(TypedDict):
-    trial: Annotated[str, AfterValidator(_a_name)]
+    trial: str
     setting: dict[str, Any]
     seed: fields.Whole
     status: Status

@@ -44,7 +44,8 @@ Plan = tuple[PlannedTrial, ...] | None  # None: nobody knows
 def load(folder: Path, metric: str | None = None) -> Results:
     """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
     folder = Path(folder)
-    refuse_links(folder)
+    for place in (folder, folder / "trials"):  # below it, one costs its trial alone
+        refuse_links(place, deep=False)
     plan: Plan = None
     values: dict[str, Any] = {}
     problem, damage = "", dict[str, str]()

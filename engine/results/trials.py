@@ -41,6 +41,7 @@ import pyarrow as pa
 
 from engine.base import parquet, safe_yaml
 from engine.base.errors import DataError, FedskewError, RunFolderError, one_line
+from engine.base.files import refuse_links
 from engine.base.opening import read_bytes
 from engine.data import SOURCES, Assignment
 from engine.experiment import lineage_of
@@ -141,6 +142,7 @@ class TrialReader:
     def _figures(self, folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
         """Read what a trial has come to, as far as it has ended; :class:`RunFolderError` where that is damaged."""
         ended = record["status"] in ("finished", "stopped")
+        refuse_links(folder)
         summary = read_summary(folder)
         if ended and not summary:
             raise RunFolderError(f"{folder / 'summary.json'} is gone")

@@ -147,7 +147,8 @@ def test_links_and_pipes(
     change(folder, name, secret)
     codes = check_walk(call, tmp_path, folder, is_sweep)
     if change is into_links:
-        assert {*codes.values()} == {2}, codes
+        shown = {command for command, code in codes.items() if code == 0}
+        assert shown <= ({"query", "query for programs"} if "/" in name else set()), codes  # of the other trials
 
 
 def put(values: Any, keys: tuple[Any, ...], value: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import engine
 from engine.base.csv_text import csv_text
 from engine.base.errors import RunFolderError
-from engine.base.files import write_atomically, writing
+from engine.base.files import refuse_links, write_atomically, writing
 from engine.base.json_text import json_text
 from engine.base.opening import read_text
 from engine.base.owned import Shape, owned
@@ -59,6 +59,7 @@ def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
     ``metric`` (a column of the trials table) takes the place of the sweep's own. ``rope``: differences of shares up to
     it are worth nothing (0.005 is half a point).
     """
+    refuse_links(Path(folder))
     results = load(Path(folder), metric)
     files, completeness = _contents(results, rope)
     target = results.path / "report"
