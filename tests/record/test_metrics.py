@@ -71,6 +71,7 @@ def test_trials_have_the_metrics_as_columns(swept: Path) -> None:
     """Kills: a column of trials.parquet without a line in the table; a line without a column."""
     results = load(swept)
     words = {"trial", "status", "reason", "seed", "class_accuracy", "scope", "breaks_privacy", "weights_sha256"}
+    words |= {"parent", "schedule"}
     wanted = (*metrics.OF_RUN, *metrics.names("matrices.parquet"))
     assert set(results.trials) - words - {"folder"} == set(wanted)
     assert set(metrics.by_column()) <= set(results.trials)

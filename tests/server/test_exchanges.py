@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -329,11 +330,9 @@ def test_bytes_to_the_target_include_exchanges_before_it(tmp_path: Path) -> None
 def sweep_of(folder: Path, run: Path) -> Path:
     """A sweep of that one run."""
     sweep = folder / "sweep"
-    (sweep / "trials").mkdir(parents=True, exist_ok=True)
-    if not (sweep / "trials" / "0").exists():
-        (sweep / "trials" / "0").symlink_to(run, target_is_directory=True)
+    shutil.copytree(run, sweep / "trials" / "0", dirs_exist_ok=True)
     trial = {"trial": "0", "setting": {}, "seed": 0, "status": "finished", "reason": None}
-    (run / "trial.json").write_text(json.dumps(trial))
+    (sweep / "trials" / "0" / "trial.json").write_text(json.dumps(trial))
     values = {
         "name": "s", "title": "s", "profile": None, "metric": "accuracy", "mode": "max", "target_accuracy": 0.5,
         "axes": [], "seeds": [0], "tables": [], "claims": [],
