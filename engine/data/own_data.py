@@ -14,9 +14,7 @@ from engine.data.samples.dataset import AS_IS, Dataset, Split, as_float32, assem
 from engine.data.samples.labels import Part, class_numbers, places, plain
 from engine.data.samples.took import note
 
-FORMS = (
-    "a fedskew.contract.Dataset, or {'train': SPLIT, 'test': SPLIT} with splits as (x, y), (x, y, owners) or a data set"
-)
+FORMS = "a fedskew.contract.Dataset, or {'train': SPLIT, 'test': SPLIT}, each (x, y), (x, y, owners) or a data set"
 CHANNELS = (1, 3, 4)  # by which a last axis of channels is known
 
 

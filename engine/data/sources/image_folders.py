@@ -49,10 +49,8 @@ def list_classes(folder: Path, classes: tuple[str, ...], archive: str) -> Listin
     tree = image_tree(folder) if folder.is_dir() else {}
     missing = [name for name in classes if name not in tree]
     if missing:
-        raise DataError(
-            f"{folder}: has no images of {len(missing)} of the {len(classes)} classes, the first of which is "
-            f"{missing[0]!r}; unpack {archive} again"
-        )
+        rule = f"has no images of {len(missing)} of the {len(classes)} classes, the first of which is {missing[0]!r}"
+        raise DataError(f"{folder}: {rule}; unpack {archive} again")
     files = [file for name in classes for file in tree[name]]
     labels = np.repeat(np.arange(len(classes)), [len(tree[name]) for name in classes])
     return Listing(files, labels.astype(np.int64))
@@ -128,10 +126,8 @@ class Omniglot(Source):
     ] = "drawers"
 
     def folder(self, download: bool = False) -> Path:
-        archive = (
-            "images_background.zip and images_evaluation.zip from "
-            "https://github.com/brendenlake/omniglot/tree/master/python"
-        )
+        page = "https://github.com/brendenlake/omniglot/tree/master/python"
+        archive = f"images_background.zip and images_evaluation.zip from {page}"
         return find_unpacked("omniglot", self.root, ("omniglot-py", "python"), HALVES, archive)
 
     def read(self) -> Dataset:
@@ -175,10 +171,8 @@ def _drawings(character: Path) -> list[Path]:
         named = re.fullmatch(r"\d+_(\d+)\.png", path.name)
         by_drawer[int(named[1]) if named else 0] = path
     if sorted(by_drawer) != list(range(1, DRAWERS + 1)):
-        raise DataError(
-            f"{character}: must hold the drawings <number>_01.png to <number>_20.png, but has {len(by_drawer)} of "
-            "them; unpack images_background.zip and images_evaluation.zip again"
-        )
+        rule = f"must hold the drawings <number>_01.png to <number>_20.png, but has {len(by_drawer)} of them"
+        raise DataError(f"{character}: {rule}; unpack images_background.zip and images_evaluation.zip again")
     return [by_drawer[drawer] for drawer in sorted(by_drawer)]
 
 
@@ -216,9 +210,8 @@ class TinyImageNet(Source):
         rows = [line.split("\t") for line in _lines(table)]
         bad = next((row for row in rows if len(row) < 2 or row[1] not in number), None)
         if bad is not None:
-            raise DataError(
-                f"{table}: the line {' '.join(bad)!r} has no class of wnids.txt; unpack tiny-imagenet-200.zip again"
-            )
+            rule = f"the line {' '.join(bad)!r} has no class of wnids.txt"
+            raise DataError(f"{table}: {rule}; unpack tiny-imagenet-200.zip again")
         check_within(table, [row[0] for row in rows])
         labels = np.asarray([number[row[1]] for row in rows], dtype=np.int64)
         return Listing([folder / "images" / row[0] for row in rows], labels)
@@ -290,10 +283,8 @@ class ImageNet200(Source):
             return tuple(present)
         if len(present) == 1000:
             return fedalign_classes(tuple(present))
-        raise DataError(
-            f"{train}: has {len(present)} classes, but must have 1,000 (of which 200 are taken) or 200; unpack "
-            "ILSVRC2012 again, or name the classes with data.class_list"
-        )
+        rule = f"has {len(present)} classes, but must have 1,000 (of which 200 are taken) or 200"
+        raise DataError(f"{train}: {rule}; unpack ILSVRC2012 again, or name the classes with data.class_list")
 
     def _kept(self, listing: Listing, wnids: tuple[str, ...]) -> Listing:
         """``images_per_class`` of each class, drawn by class."""

@@ -53,10 +53,8 @@ class INaturalist2019(Source):
     size: Annotated[int, Ge(1), Doc("cut out the centre, of this many pixels a side")] = 224
 
     def folder(self, download: bool = False) -> Path:
-        archive = (
-            "train_val2019.tar.gz, train2019.json.tar.gz and val2019.json.tar.gz from "
-            "https://github.com/visipedia/inat_comp/tree/master/2019"
-        )
+        page = "https://github.com/visipedia/inat_comp/tree/master/2019"
+        archive = f"train_val2019.tar.gz, train2019.json.tar.gz and val2019.json.tar.gz from {page}"
         contents = ("train2019.json", "val2019.json", "train_val2019")
         return find_unpacked("inaturalist2019", self.root, (), contents, archive)
 
@@ -107,10 +105,8 @@ class _Annotated:
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{path}: not a readable annotation file ({reason}); download it again") from None
         if sorted(labels) != order or len(content["annotations"]) != len(content["images"]):
-            raise DataError(
-                f"{path}: must have one annotation for each image, but has {len(content['annotations'])} for "
-                f"{len(content['images'])} images; download it again"
-            )
+            counts = f"{len(content['annotations'])} for {len(content['images'])} images"
+            raise DataError(f"{path}: must have one annotation for each image, but has {counts}; download it again")
         unknown = sorted(set(labels.values()) - set(categories))
         if unknown:
             raise DataError(f"{path}: has the category_id {unknown[0]}, which is no category; download it again")
@@ -173,10 +169,9 @@ class INaturalistUser120k(Source):
             stems = [Path(image).stem for _, image, _ in rows]
             missing = [stem for stem in stems if stem not in files]
             if missing:
-                raise DataError(
-                    f"{root / 'train_val_images'}: has not {len(missing)} of the {len(rows)} images that "
-                    f"{tables[name].name} lists, such as {missing[0]}.jpg; unpack train_val_images.tar.gz there"
-                )
+                place, wanted = root / "train_val_images", f"{len(rows)} images that {tables[name].name} lists"
+                rule = f"has not {len(missing)} of the {wanted}, such as {missing[0]}.jpg"
+                raise DataError(f"{place}: {rule}; unpack train_val_images.tar.gz there")
             labels = _whole_numbers(tables[name], [label for _, _, label in rows])
             classes = max(classes, int(labels.max()) + 1)
             listing = Listing([Path(files[stem]) for stem in stems], labels, owned)

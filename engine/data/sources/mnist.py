@@ -173,10 +173,8 @@ def _idx_folder(root: Path, prefixes: tuple[str, str], below: tuple[str, ...]) -
 
 def _idx_names(prefixes: tuple[str, str]) -> str:
     train, test = prefixes
-    return (
-        f"the idx files {train}-images-idx3-ubyte[.gz], {train}-labels-idx1-ubyte[.gz], {test}-images-... and "
-        f"{test}-labels-..."
-    )
+    of_train = f"{train}-images-idx3-ubyte[.gz], {train}-labels-idx1-ubyte[.gz]"
+    return f"the idx files {of_train}, {test}-images-... and {test}-labels-..."
 
 
 def _idx_split(folder: Path, prefix: str, classes: tuple[str, ...], transposed: bool = False) -> Split:
@@ -185,9 +183,8 @@ def _idx_split(folder: Path, prefix: str, classes: tuple[str, ...], transposed: 
     if len(images) != len(labels):
         raise DataError(f"{files[1]}: has {len(labels)} labels for {len(images)} images; download both files again")
     if len(labels) and labels.max() >= len(classes):
-        raise DataError(
-            f"{files[1]}: has the label {labels.max()}, which is not below {len(classes)}; download it again"
-        )
+        rule = f"has the label {labels.max()}, which is not below {len(classes)}"
+        raise DataError(f"{files[1]}: {rule}; download it again")
     if transposed:
         images = np.ascontiguousarray(images.transpose(0, 2, 1))
     return Split(images[:, None], labels.astype(np.int64))
