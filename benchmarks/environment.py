@@ -141,7 +141,7 @@ def holds(found: Mapping[str, list[str]]) -> bool:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Return a page's table of all settings, in Markdown."""
+    """Return a page's table of the settings that change bits, in Markdown; the others are in the file of results."""
     rows: Mapping[str, Mapping[str, list[str]]] = results["rows"]
     machine, versions = results["machine"], results["versions"]
     changing, keyed = (sum(bool(one[what]) for one in rows.values()) for what in ("bits", "keys"))
@@ -155,7 +155,8 @@ def table(results: Mapping[str, Any]) -> str:
     ]
     for setting, one in rows.items():
         bits = "; ".join(one["bits"]) if len(one["bits"]) < len(RUNS) else "all five"
-        lines.append(f"| `{setting}` | {bits or 'none'} | {', '.join(one['by']) if one['keys'] else 'no'} |")
+        if bits:
+            lines.append(f"| `{setting}` | {bits} | {', '.join(one['by']) if one['keys'] else 'no'} |")
     return "\n".join(lines)
 
 

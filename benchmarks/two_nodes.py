@@ -48,7 +48,7 @@ EXPERIMENT = [
 def study(address: str, folder: Path, options: argparse.Namespace) -> dict[int, list[float]]:
     """Measure strong scaling: rounds per second of each turn, by actors."""
     command = [sys.executable, "-m", "fedskew.cli.main", "scale", *EXPERIMENT, *options.overrides]
-    command += ["--address", address, "--output", str(folder), "--actors", ",".join(map(str, ACTORS))]
+    command += ["--address", address, "--out", str(folder), "--actors", ",".join(map(str, ACTORS))]
     subprocess.run([*command, "--turns", str(options.turns), "--seconds", str(options.seconds)], check=True)
     rates: dict[int, list[float]] = {}
     for row in pq.read_table(folder / "scaling.parquet").to_pylist():

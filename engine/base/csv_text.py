@@ -2,8 +2,8 @@
 
 A spreadsheet takes a cell that begins with =, +, - or @ for a formula, and so what follows a tab or a line's end at
 its beginning. A name, a reason or a hyper-parameter may be a stranger's text, so a text that begins so is written with
-an apostrophe in front. A text that begins with an apostrophe gets another one, so that :func:`plain_text` gives every
-text back as it was. Numbers stay numbers.
+an apostrophe in front. A text that begins with an apostrophe gets another one, so that every text is what stands
+behind the apostrophe in front, if there is one. Numbers stay numbers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,6 @@ def csv_text(frame: pd.DataFrame) -> str:
 def guarded(text: str) -> str:
     """Return ``text`` with an apostrophe in front if a spreadsheet could take it for a formula."""
     return MARK + text if text.startswith((*FORMULA, MARK)) else text
-
-
-def plain_text(cell: str) -> str:
-    """Return the text that :func:`guarded` was given."""
-    return cell.removeprefix(MARK)
 
 
 def _cell(value: Any) -> Any:

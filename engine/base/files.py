@@ -44,13 +44,18 @@ def expanded(path: str, field: str) -> Path:
         raise DataError(f"{field}={path}: names no folder ({str(error).rstrip('.')}); give the whole path") from None
 
 
+def holds_results(folder: Path) -> bool:
+    """Return whether ``folder`` is that of a run or a sweep, whatever has become of it."""
+    return any(os.path.lexists(folder / name) for name in ("sweep.yaml", "experiment.yaml"))
+
+
 def refuse_links(folder: Path) -> None:
     """Raise :class:`RunFolderError` for a symbolic link in a folder, which may have come from a stranger.
 
-    Through such a link files would be written, or deleted, at another place.
+    Through such a link files would be read, and shown or sent on, written or deleted that lie at another place.
     """
     for link in _links(folder):
-        raise RunFolderError(f"{link} is a symbolic link; a folder that is written to holds none: put there what it is")
+        raise RunFolderError(f"{link} is a symbolic link; the folder of results holds none: put there what it is")
 
 
 def _links(folder: Path | str) -> Iterator[Path]:
@@ -110,7 +115,8 @@ def set_aside(path: Path) -> Path:
 def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock ``path``, a file in the folder that it guards, after waiting for it up to ``patience`` seconds.
 
-    Raises :class:`RunFolderError` if another process still holds it. The kernel releases a dead process's locks.
+    Raises :class:`RunFolderError` if another process still holds it, or where the file system has no locks. The kernel
+    releases a dead process's locks.
     """
     deadline = time.monotonic() + patience
     while (file := _held(path)) is None:
@@ -127,10 +133,18 @@ def _held(path: Path) -> TextIO | None:
         file = open(path, "a", opener=regular)  # noqa: SIM115  # what a link leads to is not emptied
     except OSError as error:
         raise RunFolderError(f"{path} cannot be opened ({error.strerror})") from None
-    with suppress(OSError):
+    try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # A run that is cleared or put aside takes its lock along: who waited for that one would hold another's file.
         if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
             return file
+    except (BlockingIOError, FileNotFoundError):  # another process holds it; it was put away
+        pass
+    except OSError as error:  # ENOLCK, ENOSYS, EOPNOTSUPP: of some network and container file systems
+        file.close()
+        raise RunFolderError(
+            f"{path.parent} cannot be locked ({error.strerror}), so nothing would keep a second process out of it; put "
+            "it on another disk (--out, or a copy of a begun one), or mount this one with locks"
+        ) from None
     file.close()
     return None

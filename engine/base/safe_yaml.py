@@ -16,6 +16,7 @@ from engine.base.opening import NotAFile, regular
 LONGEST = 16 * 2**20  # characters of a text, and bytes of a file
 DEEPEST = 64  # lists and mappings inside of each other
 TOO_DEEP = f"it is more than {DEEPEST} levels deep"
+DIGITS = 300  # of a whole number: a real number has no place for more
 MOST = 1_000_000  # values, each alias counted as all that it stands for
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where PyYAML has been built with it
@@ -72,6 +73,13 @@ def read(path: Path) -> Any:
         raise NotYaml(f"it is not UTF-8: {error}") from None
 
 
+def whole(digits: str) -> int:
+    """Return the number, or raise :class:`NotYaml` for one so long that no real number has a place for it."""
+    if len(digits) > DIGITS:
+        raise NotYaml(f"it has a number of more than {DIGITS} digits")
+    return int(digits)
+
+
 class _Keys:
     """Refuses a key that a mapping has already, told each node of a text in order."""
 
@@ -123,6 +131,8 @@ def _check_events(text: str) -> None:
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.NodeEvent):
             keys.node(event)
+        if isinstance(event, yaml.ScalarEvent) and event.value.lstrip("+-").isdecimal():
+            whole(event.value)
         if isinstance(event, yaml.CollectionStartEvent):
             open_ones.append((event.anchor, 1))
             if event.anchor:

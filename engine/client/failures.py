@@ -17,6 +17,7 @@ from engine.client.steps.client_round import ClientResult, ClientTask
 Attempted = ClientResult | ClientError
 # In torch's messages of what is not a client's doing; its exceptions do not tell it apart.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
+OF_VMAP = ("vmap", "functorch", "Batching rule")
 OF_DEVICE = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuDNN error")
 
 
@@ -81,6 +82,9 @@ def _pass_on(error: Exception, group: Sequence[ClientTask]) -> None:
             "step_randomness has drawn from client.rng, a gradient draws nothing; where the network draws, set "
             "execution.executor=loop"
         ) from error
+    if isinstance(error, RuntimeError) and _says(error, OF_VMAP):
+        told = "the network or its loss cannot be computed for several clients in one pass"
+        raise RunError(f"{_members(group)}: {told} ({_first_sentence(error)}); set execution.executor=loop") from error
     if isinstance(error, FedskewError):  # of the engine: a step that cannot be captured, for example
         raise error
 

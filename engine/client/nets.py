@@ -1,7 +1,7 @@
 """A run's networks: the experiment's, and those of clients with architectures of their own.
 
 With ``experiment.client_models`` client k has number k mod their count. A process keeps one network of each
-architecture, whosever weights are in it.
+architecture, whosever weights are in it; what is frozen in it is the same for all clients.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ import numpy as np
 from PIL.Image import Image
 
 from engine.base.errors import DataError
-from engine.data.samples.dataset import AS_IS, Dataset, Split, assembled
+from engine.data.samples.dataset import AS_IS, Dataset, Split, as_float32, assembled
+from engine.data.samples.labels import Part, class_numbers, places, plain
+from engine.data.samples.took import note
 
 FORMS = (
     "a fedskew.contract.Dataset, or {'train': SPLIT, 'test': SPLIT} with splits as (x, y), (x, y, owners) or a data set"
@@ -30,12 +32,19 @@ def as_dataset(value: Any, name: str) -> Dataset:
         value = {"train": value[0], "test": value[1]}
     if not (isinstance(value, Mapping) and {"train", "test"} <= set(value)):
         raise DataError(f"data.name={name}: gave a {type(value).__name__}, and must give {FORMS}")
-    columns = [_columns(value[split], f"data.name={name}: {split}") for split in ("train", "test")]
-    labels, classes = _numbered([one.labels for one in columns], [one.classes for one in columns])
+    columns = {split: _columns(value[split], f"data.name={name}: {split}") for split in ("train", "test")}
+    where = ("data.name", name)
+    labels, classes = class_numbers(where, [Part(split, one.labels, one.classes) for split, one in columns.items()])
+    held = {split: Part(split, one.owners) for split, one in columns.items() if one.owners is not None}
+    users = plain(where, list(held.values()))
+    users = places(users)[0] if users and users[0].dtype.kind == "U" else users
+    owners = dict(zip(held, users, strict=True))
     splits = [
-        Split(np.ascontiguousarray(one.images), numbers, one.owners)
-        for one, numbers in zip(columns, labels, strict=True)
+        Split(np.ascontiguousarray(one.images), numbers, owners.get(split))
+        for (split, one), numbers in zip(columns.items(), labels, strict=True)
     ]
+    ranges = " and ".join(f"{one.images.min():g} to {one.images.max():g}" for one in splits)
+    note(f"samples {list(splits[0].images.shape[1:])}, {splits[0].images.dtype}, in train and test {ranges}")
     return assembled(name, classes, splits, None if splits[0].images.dtype == np.uint8 else AS_IS)
 
 
@@ -44,54 +53,64 @@ class _Columns:
     images: np.ndarray  # [N, C, H, W]
     labels: np.ndarray  # [N], numbers or names
     owners: np.ndarray | None
-    classes: tuple[str, ...] | None
+    classes: tuple[str, ...]
 
 
 def _columns(split: Any, where: str) -> _Columns:
     if isinstance(split, Split):
-        return _Columns(split.images, split.labels, split.owners, None)
+        return _Columns(split.images, split.labels, split.owners, ())
     if isinstance(split, tuple) and len(split) in (2, 3):
-        images, labels, *owners = (np.asarray(one) for one in split)
-        return _Columns(_as_images(images, where), labels, owners[0].astype(np.int64) if owners else None, None)
+        images, labels, *owners = (_array(one, where) for one in split)
+        return _Columns(_as_images(images, where), labels, owners[0] if owners else None, ())
     if not (hasattr(split, "__len__") and hasattr(split, "__getitem__")):
         raise DataError(f"{where} is a {type(split).__name__}, and must be (x, y), (x, y, owners) or a data set")
     items = [_pair(split[row], where) for row in range(len(split))]
     if not items:
         raise DataError(f"{where} is empty")
-    samples = [_sample(x) for x, _ in items]
-    shapes = {x.shape for x in samples}
-    if len(shapes) > 1:
-        raise DataError(f"{where} has samples of several shapes ({sorted(shapes)[:2]}); resize them to one")
+    samples = [_sample(x) for x, _, _ in items]
+    kinds = {(x.shape, str(x.dtype)) for x in samples}
+    if len(kinds) > 1:
+        raise DataError(f"{where} has samples of several shapes or types ({sorted(kinds)[:2]}); give them one")
     images = _as_images(np.stack(samples), where)
-    return _Columns(images, np.asarray([y for _, y in items]), None, _class_names(split))
+    return _Columns(images, _array([y for _, y, _ in items], where), None, _class_names(split, items[0][2]))
 
 
-def _pair(item: Any, where: str) -> tuple[Any, Any]:
-    """An item's sample and label; of a mapping, as Hugging Face has them, the columns that are named so."""
+def _pair(item: Any, where: str) -> tuple[Any, Any, str]:
+    """An item's sample and label; of a mapping, as Hugging Face has them, the columns that are named so, and the name
+    of the label's.
+    """
     if isinstance(item, Mapping):
         x = next((item[key] for key in ("image", "img", "pixel_values", "x", "features") if key in item), None)
-        y = next((item[key] for key in ("label", "labels", "fine_label", "y") if key in item), None)
-        if x is None or y is None:
+        label = next((key for key in ("label", "labels", "fine_label", "y") if key in item), None)
+        if x is None or label is None:
             raise DataError(f"{where} has the columns {', '.join(item)}; give pairs (image, label), or rename columns")
-        return x, y
+        return x, item[label], label
     if isinstance(item, Sequence) and len(item) == 2:
-        return item[0], item[1]
+        return item[0], item[1], ""
     raise DataError(f"{where} has items of type {type(item).__name__}, which must be pairs (x, y)")
+
+
+def _array(values: Any, where: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise DataError(f"{where} has rows of several lengths; give each as many numbers, and one label") from None
 
 
 def _sample(x: Any) -> np.ndarray:
     """One sample as an array; of a picture, as Pillow has it, the channels are put first."""
+    if isinstance(x, Image) and x.mode in ("1", "P", "PA"):  # whose numbers are no brightness
+        x = x.convert("L" if x.mode == "1" else "RGB")
     array = np.asarray(x)
     return array.transpose(2, 0, 1) if isinstance(x, Image) and array.ndim == 3 else array
 
 
-def _class_names(split: Any) -> tuple[str, ...] | None:
-    """The names of classes, as torchvision and Hugging Face keep them; None where there are none."""
-    names = getattr(split, "classes", None)
-    features = getattr(split, "features", None)
+def _class_names(split: Any, label: str) -> tuple[str, ...]:
+    """The names of classes, as torchvision and Hugging Face keep them; none where there are none."""
+    names, features = getattr(split, "classes", None), getattr(split, "features", None)
     if names is None and isinstance(features, Mapping):
-        names = next((one.names for one in features.values() if hasattr(one, "names")), None)
-    return tuple(map(str, names)) if names is not None else None
+        names = getattr(features.get(label), "names", None)
+    return tuple(map(str, names or ()))
 
 
 def _as_images(x: np.ndarray, where: str) -> np.ndarray:
@@ -101,27 +120,22 @@ def _as_images(x: np.ndarray, where: str) -> np.ndarray:
     """
     if x.dtype.kind not in "fiub":
         raise DataError(f"{where} has samples of type {x.dtype}, and must have numbers")
+    if not x.size:
+        raise DataError(f"{where} is empty")
+    are_pixels = x.ndim > 2 and x.dtype.kind in "iub" and x.min() >= 0 and x.max() <= 255
     if x.ndim == 2:
-        x = x[:, :, None, None].astype(np.float32)
+        x = x[:, :, None, None]
     elif x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[3] in CHANNELS and x.shape[1] not in CHANNELS:
         x = x.transpose(0, 3, 1, 2)
     if x.ndim != 4:
         raise DataError(f"{where} has samples of shape {list(x.shape[1:])}, and must have [D], [H, W] or [C, H, W]")
-    if x.dtype.kind in "iub" and x.min() >= 0 and x.max() <= 255:
+    if are_pixels:
         return x.astype(np.uint8)
-    if not np.isfinite(x).all():
-        raise DataError(f"{where} contains NaN or infinite values; fill them in or drop those rows")
-    return x.astype(np.float32)
-
-
-def _numbered(
-    labels: Sequence[np.ndarray], classes: Sequence[tuple[str, ...] | None]
-) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """Labels of both splits as class numbers int64, and the names of the classes."""
-    if all(one.dtype.kind in "iu" for one in labels):
-        count = int(max(one.max() for one in labels)) + 1
-        return [one.astype(np.int64) for one in labels], classes[0] or tuple(map(str, range(count)))
-    names, places = np.unique(np.concatenate([one.astype(str) for one in labels]), return_inverse=True)
-    return list(np.split(places.astype(np.int64), [len(labels[0])])), tuple(names.tolist())
+    block, is_exact = as_float32(x)
+    if not is_exact:
+        note(f"warning: {where} has whole numbers of which float32 loses digits; are there keys among the features?")
+    if not np.isfinite(block).all():
+        raise DataError(f"{where} contains NaN or infinite values (of float32); fill them in or drop those rows")
+    return block

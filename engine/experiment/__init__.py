@@ -7,7 +7,7 @@ a file for each kind of part stands beside it, and ``checks.py`` holds the rules
 
 from engine.algorithm import Local
 from engine.experiment.checks import settings_of
-from engine.experiment.choices import CHOICES
+from engine.experiment.choices import CHOICES, written
 from engine.experiment.dotted_keys import keys, parse_assignment
 from engine.experiment.execution import IDENTITY, NEUTRAL, Execution, no_gpu
 from engine.experiment.experiment import Experiment
@@ -33,4 +33,5 @@ __all__ = [
     "no_gpu",
     "parse_assignment",
     "settings_of",
+    "written",
 ]

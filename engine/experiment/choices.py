@@ -6,10 +6,12 @@ the section's registry has under that name.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
+from pydantic_core import to_jsonable_python
 
 from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm
@@ -19,6 +21,18 @@ from engine.data import PARTITIONS, SOURCES, Partition, Source
 from engine.models import MODELS, ModelSpec
 
 CHOICES = {registry.section: registry for registry in (SOURCES, PARTITIONS, MODELS, ALGORITHMS)}
+
+
+def written(value: Any) -> Any:
+    """Return an instance of a choice as one writes it in YAML: its name, with the fields that differ from their
+    defaults. Anything else is returned as it is.
+    """
+    for registry in CHOICES.values():
+        if isinstance(value, registry.kind):
+            values = registry.dump(registry.taken(value))
+            same = {one.name for one in dataclasses.fields(type(value)) if getattr(value, one.name) == one.default}
+            return to_jsonable_python({name: one for name, one in values.items() if name not in same})
+    return value
 
 
 def _choice(registry: Registry) -> tuple[PlainValidator, PlainSerializer]:

@@ -75,6 +75,8 @@ def count(model: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
 
     def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Any, name: str) -> None:
         first = output[0] if isinstance(output, tuple) else output  # an attention gives its weights as well
+        if not inputs or not isinstance(inputs[0], Tensor) or not isinstance(first, Tensor):
+            return  # a parametrization, which is given nothing, or a module of tensors by other names
         x, per_row = inputs[0], first.numel() // ROWS
         is_new = id(x) not in seen
         seen[id(x)] = x

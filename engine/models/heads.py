@@ -32,6 +32,18 @@ def head_layer(head: Head, features: int, num_classes: int) -> nn.Linear:
     return NormalisedLinear(features, num_classes) if head == "normalised" else nn.Linear(features, num_classes)
 
 
+def is_plain_linear(layer: nn.Module) -> bool:
+    """Return whether a layer computes what a trained ``nn.Linear`` with a bias does, and nothing else."""
+    plain = type(layer) is nn.Linear and layer.bias is not None and not is_hooked(layer)
+    return plain and all(parameter.requires_grad for parameter in layer.parameters())
+
+
+def is_hooked(network: nn.Module) -> bool:
+    """Return whether a call of any module does more than its class says: by hooks, or a forward method of its own."""
+    more = ("_forward_hooks", "_forward_pre_hooks", "forward")  # hooks on gradients are refused
+    return any(vars(module).get(name) for module in network.modules() for name in more)
+
+
 def project(body: nn.Sequential, features: int) -> int:
     """Append MOON's projection z = fc(relu(fc(h))) to ``body`` (Li, He and Song 2021); return its features' number."""
     body.add_module("project1", nn.Linear(features, features))

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from engine.base.declared import Doc, Neutral
 from engine.base.devices import memory
@@ -130,13 +131,13 @@ def initialise(model: nn.Module, generator: torch.Generator, init: Init = "torch
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
         with torch.no_grad():
-            if isinstance(module, nn.Embedding):
+            if isinstance(module, nn.Embedding) and "weight" in own:
                 own.pop("weight").normal_(generator=generator)
-            elif isinstance(module, nn.Conv2d) and init != "torch":
+            elif isinstance(module, nn.Conv2d) and init != "torch" and "weight" in own:
                 _draw_kaiming(own.pop("weight"), generator, init)
                 if "bias" in own:
                     own.pop("bias").zero_()
-            elif isinstance(module, nn.Conv2d | nn.Linear):
+            elif isinstance(module, nn.Conv2d | nn.Linear) and "weight" in own:  # not one that is computed of others
                 bound = 1 / math.sqrt(module.weight[0].numel())
                 for tensor in (own.pop("weight"), own.pop("bias", None)):
                     if tensor is not None:
@@ -184,7 +185,25 @@ def _filled(module: nn.Module, make: Callable[..., Tensor]) -> None:
 
     ``to_empty`` does so too, and imports torch's decompositions on the way: a third of a second in each process.
     """
+    common = other_names(module)
     module._apply(lambda tensor: make(tensor.shape, dtype=tensor.dtype, device="cpu"))
+    for other, name in common.items():  # each module has a parameter of its own now
+        owner, _, key = other.rpartition(".")
+        setattr(module.get_submodule(owner), key, module.get_parameter(name))
+
+
+def other_names(model: nn.Module) -> dict[str, str]:
+    """Return the further names of parameters that several modules have in common -> the one in ``named_parameters``.
+
+    A module that is in two places has one name: its first.
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {
+        name: names[id(parameter)]
+        for path, owner in model.named_modules()
+        for key, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
+        if (name := f"{path}.{key}".lstrip(".")) != names[id(parameter)]
+    }
 
 
 def has_batchnorm(model: nn.Module) -> bool:
@@ -199,7 +218,6 @@ def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -
     """Raise :class:`ConfigError` where the network does not fit the images or the memory, or counts batches."""
     try:
         model = on_meta(spec, shape, num_classes)
-        _check_counts(model)
         weights = sum(parameter.numel() for parameter in model.parameters())
     except RuntimeError:  # torch counts bytes in 64 bits
         weights = 2**61
@@ -208,21 +226,37 @@ def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -
     require(needed <= there, "model", spec, rule, "take fewer units")
 
 
-def _check_counts(model: Model) -> None:
-    """Refuse BatchNorm layers whose running statistics depend on how many batches they have seen.
+HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")  # of parameters and of modules
 
-    That number is in no message: it would be the worker's, of all clients that it has trained, and so would the result.
+
+def _check_tensors(model: Model) -> None:
+    """Refuse parameters that do not go into one vector, body first, or would do something else there.
+
+    And BatchNorm layers whose running statistics depend on how many batches they have seen: that number is in no
+    message. It would be the worker's, of all clients that it has trained, and so would the result.
     """
+    kind = type(model.body).__name__
+    for name, own in (*model.named_parameters(), *model.named_buffers()):
+        require(not is_lazy(own), "model", kind, f"has {name} without a shape", "call the network once in build")
+        require(not own.is_complex(), "model", kind, f"has complex {name}, and weights are real", "keep two real ones")
+    first = next(name for name, _ in model.head.named_parameters())
+    told = f"has a head whose first parameter is {first}, and methods take a head for its weight and then its bias"
+    require(first == "weight", "model", kind, told, "parametrize layers before the last one alone")
+    body = {id(parameter) for parameter in model.body.parameters()}
+    for name, own in model.head.named_parameters():
+        told = "is in its body, too" if id(own) in body else "requires no gradient"
+        told = f"has a head whose {name} {told}, and methods train, keep and draw heads apart from bodies"
+        repair = "end with a layer of its own that trains; a head that stays as it was drawn has algorithm.name=fedbabu"
+        require(own.requires_grad and id(own) not in body, "model", kind, told, repair)
+    for name, own in (*model.named_parameters(), *model.named_modules()):
+        told = f"has a hook on gradients of {name}, which steps of several clients do not call"
+        hooked = any(getattr(own, hooks, None) for hooks in HOOKS)
+        require(not hooked, "model", kind, told, "change gradients in the algorithm's gradient")
     for name, module in model.named_modules():
         norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
-        if norm and module.momentum is None and module.num_batches_tracked is not None:
-            raise ConfigError(
-                "model",
-                type(model.body).__name__,
-                f"has {type(module).__name__} {name} with momentum=None, which averages over all batches that a worker "
-                "has seen, whosever they were",
-                "give it a momentum, for example momentum=0.1",
-            )
+        counts = norm and module.momentum is None and module.num_batches_tracked is not None
+        told = f"has {type(module).__name__} {name} with momentum=None, which averages over all batches of a worker"
+        require(not counts, "model", kind, told, "give it a momentum, for example momentum=0.1")
 
 
 def check_inputs(spec: ModelSpec, name: str, vocabulary: int | None) -> None:
@@ -286,11 +320,15 @@ def on_meta(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> M
     """Return the network of ``spec`` on the meta device, where tensors have shapes and no values.
 
     One that ``keeps_weights`` is built in full before, since what it does for its weights may need values.
+    Raises :class:`ConfigError` for one that cannot be trained.
     """
     if spec.keeps_weights:
-        return build_model(spec, shape, num_classes, torch.Generator()).to("meta")
-    with calling(spec, "model.name", DRAWING), torch.device("meta"):
-        return spec.build(shape, num_classes)
+        model = build_model(spec, shape, num_classes, torch.Generator())
+    else:
+        with calling(spec, "model.name", DRAWING), torch.device("meta"):
+            model = spec.build(shape, num_classes)
+    _check_tensors(model)
+    return model.to("meta")
 
 
 def hollow(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> Model:

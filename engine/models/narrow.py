@@ -72,12 +72,12 @@ def narrowed(
 ) -> dict[str, Tensor]:
     """Return the tensors with which ``torch.func.functional_call`` runs the sub-network of relative ``width``.
 
-    ``tensors``: all parameters and buffers by name, the model's own if None. Parameters come back as views,
+    ``tensors``: parameters and buffers by name in place of the model's own. Parameters come back as views,
     so gradients flow into the full ones and are zero elsewhere; buffers as copies, so a pass in training mode
     normalises by its own batch and leaves the running statistics alone. ``divisor`` and errors are those of
     :func:`cuts`.
     """
-    full = _tensors(model) if tensors is None else tensors
+    full = _tensors(model) | dict(tensors or {})
     buffers = {name for name, _ in model.named_buffers()}
     parts = {name: full[name][cut] for name, cut in cuts(model, width, divisor).items()}
     return {name: part.clone() if name in buffers else part for name, part in parts.items()}

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from engine.base.errors import ConfigError
-from engine.models.model import Model
+from engine.base.errors import ConfigError, require
+from engine.models.model import Model, other_names
 
 RULE = "cannot be divided into a body and a head"
 
@@ -52,24 +53,39 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
         cut.append(output)
 
     handles += [module.register_forward_hook(keep) for module in cuts]
+    kind, asked = type(model.body).__name__, f"[B, {', '.join(map(str, shape))}]"
+    trained = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     try:
         with torch.no_grad():
-            logits = model(images)
-    except (RuntimeError, ValueError) as error:  # what torch says of sizes that do not fit
-        told = f"takes no images [B, {', '.join(map(str, shape))}] ({' '.join(str(error).split())})"
-        raise ConfigError(
-            "model", type(model.body).__name__, told, "let it follow the shape that it is given"
-        ) from None
+            model(images)  # lazy layers have shapes now
+        seen.clear()
+        cut.clear()
+        # As a pass over several clients has them: whoever still has a gradient was reached by another way.
+        given = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        given |= {other: given[name] for other, name in other_names(model).items()}
+        logits = functional_call(model, given, (images,), tie_weights=False)
+    except Exception as error:  # what torch says of sizes that do not fit, and a user's own code
+        said, repair = " ".join(str(error).split()), "let it follow the shape that it is given, in float32"
+        told = f"takes no images {asked} ({said})"
+        if seen and not isinstance(seen[0], Tensor):
+            told = f"gives a {type(seen[0]).__name__} in the place of a tensor of scores"
+            repair = "return the scores, and nothing beside them"
+        elif seen and cuts and not cut:
+            told, repair = f"{RULE}: its last linear layer is not used", "leave it out, or return a Model"
+        elif any(parameter.is_meta for parameter in model.parameters()):  # where it was asked for its shapes
+            told, repair = "gives modules that it has given before", "build them anew, or give copy.deepcopy of them"
+        raise ConfigError("model", kind, told, repair) from None
     finally:
         for handle in handles:
             handle.remove()
         model.train(was_training)
-    if cuts and (len(cut) != 1 or cut[0] is not seen[0]):
-        told = f"{RULE}: something comes after its last linear layer, or it is used more than once"
-        raise ConfigError(
-            "model", type(model.body).__name__, told, "end the network with that layer, or return a Model"
-        )
-    asked = f"must give scores [B, {num_classes}] for images [B, {', '.join(map(str, shape))}]"
-    if logits.shape != (2, num_classes):
-        told = f"{asked}, and gives {list(logits.shape)}"
-        raise ConfigError("model", type(model.body).__name__, told, "end the network with nn.Linear(..., num_classes)")
+    told = f"{RULE}: something comes after its last linear layer, or it is used more than once"
+    is_last = not cuts or (len(cut) == 1 and cut[0] is seen[0])
+    require(is_last, "model", kind, told, "end the network with that layer, or return a Model")
+    told = f"must give scores [B, {num_classes}] for images {asked}, and gives {list(logits.shape)}"
+    require(logits.shape == (2, num_classes), "model", kind, told, "end the network with nn.Linear(..., num_classes)")
+    moved = [name for name, parameter in model.named_parameters() if parameter.requires_grad != trained[name]]
+    told = f"changes requires_grad of {', '.join(moved)} in its forward pass"
+    require(not moved, "model", kind, told, "set it where the network is built")
+    told = "computes with parameters that its modules do not have by their names, as those in a Python list"
+    require(not logits.requires_grad, "model", kind, told, "keep them in an nn.ModuleList or nn.ParameterList alone")

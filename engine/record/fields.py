@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from engine.base.declared import IN_WORDS
 from engine.base.opening import read_text
+from engine.base.safe_yaml import whole
 
 LARGEST = 2**63 - 1  # of a whole number: what a column of a table holds
 FURTHEST = 1e150  # from 0: the square of a number is one too
@@ -25,7 +26,7 @@ Share = Annotated[float, Field(ge=-1e-9, le=1 + 1e-9)]  # from 0 to 1, but for r
 def load(path: Path) -> dict[str, Any]:
     """Read the mapping in a JSON file; raises OSError or ValueError."""
     try:
-        values = json.loads(read_text(path))
+        values = json.loads(read_text(path), parse_int=whole)
     except RecursionError:
         raise ValueError("it is too deep") from None
     if not isinstance(values, dict):

@@ -10,13 +10,15 @@ a stage is stored holds it too. Every worker makes its own. Its names:
     settings       what steers kernels from outside of an experiment, where it is set: variables and flags of torch
     canary         a hash of small results, see canary.py
     code           a hash of the sources that compute, see :func:`engine.record.stage_hashes.code_of`
+    frozen         a hash of the parameters that are never trained, where a network has some: no message has them
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,9 @@ import numpy as np
 import torch
 
 from engine.base.devices import first_cpu
+from engine.client.steps.flat_net import FlatNet
 from engine.experiment import Experiment
-from engine.record.canary import canary
+from engine.record.canary import DIGITS, canary
 from engine.record.stage_hashes import CODE, code_of
 
 NOTHING = "none"  # settings, where nothing is set
@@ -67,11 +70,12 @@ FLAGS: dict[str, tuple[object, ...]] = {
 }
 
 
-def numerics(experiment: Experiment, hardware: str) -> dict[str, str]:
+def numerics(experiment: Experiment, hardware: str, nets: Sequence[FlatNet] = ()) -> dict[str, str]:
     """Name all that a result's bits depend on beside the experiment, for the process that this is called in.
 
-    ``hardware``: see :func:`hardware_of`. Torch is set up for the experiment already.
+    ``hardware``: see :func:`hardware_of`. ``nets``: that it computes with. Torch is set up for the experiment already.
     """
+    frozen = [own.cpu().numpy().tobytes() for net in nets for own in net.constants.values()]
     return {
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -81,6 +85,7 @@ def numerics(experiment: Experiment, hardware: str) -> dict[str, str]:
         "settings": settings(os.environ),
         "canary": canary(experiment.execution),
         CODE: code_of(experiment),
+        **({"frozen": hashlib.sha256(b"".join(frozen)).hexdigest()[:DIGITS]} if frozen else {}),
     }
 
 

@@ -94,7 +94,7 @@ class RunFolder:
         elif folder._is_anothers():
             raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
         else:
-            check_writable(folder.path, "--out")
+            check_writable(folder.path, "--out", locks=True)
         return folder
 
     def _is_anothers(self) -> bool:
@@ -121,7 +121,8 @@ class RunFolder:
         """Read the experiment; :class:`RunFolderError` if this is no run folder."""
         path = self.path / "experiment.yaml"
         if not self.has_experiment():
-            raise RunFolderError(f"{self.path} is not a run folder: it has no experiment.yaml")
+            told = "it has no experiment.yaml; name one, as below runs/"
+            raise RunFolderError(f"{self.path} is not a run folder: {told}")
         try:
             return Experiment.from_mapping(safe_yaml.read(path))
         except (ValueError, OSError, TypeError) as error:

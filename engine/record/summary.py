@@ -78,7 +78,7 @@ def read(folder: Path) -> dict[str, Any]:
         if "name" not in summary.get("algorithm", {"name": ""}):
             raise ValueError("its algorithm has no name")
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} cannot be read ({error})") from None
+        raise RunFolderError(f"{path} cannot be read ({error}); move it away and resume") from None
     return summary
 
 

@@ -107,6 +107,12 @@ def read_record(path: Path) -> dict[str, Any]:
     return record
 
 
+def setting_at(record: Mapping[str, Any], round: int) -> dict[str, Any]:
+    """Return the setting of the weights that a trial has after ``round``: a population's trials change as they go."""
+    changes = [change["set"] for change in record.get("schedule", ()) if change["first_round"] <= round]
+    return {name: changes[-1].get(name, value) if changes else value for name, value in record["setting"].items()}
+
+
 def _a_name(value: str) -> str:
     if value != Path(value).name:
         raise ValueError("is a path")

@@ -15,18 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine.base.errors import require
-from engine.results.settings import better_way, key
+from engine.results.settings import better_way, key, make_plain
 
 
 @dataclass(frozen=True)
 class Claim:
     """A statement of a source about two settings.
 
-    text: the claim, in our words. source: where it stands. better, worse: parts of a setting. where: restricts the
-    cells; a list means any of its values. margin: in the unit of the metric. every: in every cell, or on average over
-    them. kind: "greater" (better exceeds worse by more than the margin), "equal" (they differ by no more than the
-    margin) or "above" (better's own value exceeds the margin; worse stays empty). larger_is_better: False for a metric
-    such as rounds_to_target, so that "exceeds" is "lies below"; of "above" it is always True.
+    text: the claim, in our words. source: where it stands. better, worse: parts of a setting; an algorithm by its name,
+    with its fields where several have it. where: restricts the cells; a list means any of its values. margin: in the
+    unit of the metric. every: in every cell, or on average over them. kind: "greater" (better exceeds worse by more
+    than the margin), "equal" (they differ by no more than the margin) or "above" (better's own value exceeds the
+    margin; worse stays empty). larger_is_better: False for a metric such as rounds_to_target, so that "exceeds" is
+    "lies below"; of "above" it is always True.
     """
 
     text: str
@@ -41,6 +42,7 @@ class Claim:
     kind: Literal["greater", "equal", "above"] = "greater"
 
     def __post_init__(self) -> None:
+        make_plain(self, "better", "worse", "where")
         known = "set kind=greater, kind=equal or kind=above"
         require(self.kind in ("greater", "equal", "above"), "kind", self.kind, "is not a kind of claim", known)
         require(math.isfinite(self.margin), "margin", self.margin, "must be a number", "for example margin=0.01")
@@ -91,6 +93,9 @@ class Published:
     same_setting: bool = True
     note: str = ""
 
+    def __post_init__(self) -> None:
+        make_plain(self, "setting")
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain data, for YAML."""
         return json.loads(json.dumps(dataclasses.asdict(self)))
@@ -115,6 +120,11 @@ class PaperTable:
     source: str = ""
     published: tuple[Published, ...] = ()
     where: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        make_plain(self, "where")
+        twice = ", ".join(name for name in {*self.axes} if self.axes.count(name) > 1)
+        require(not twice, "table", twice, "is named twice", "let each axis go down or across")
 
     @property
     def axes(self) -> tuple[str, ...]:

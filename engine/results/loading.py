@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.base.errors import ConfigError, RunFolderError, one_line, require
-from engine.base.files import write_atomically
+from engine.base.files import refuse_links, write_atomically
 from engine.record import parts
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import RECORD, PlannedTrial, followed, read_plan, read_record
@@ -44,6 +44,7 @@ Plan = tuple[PlannedTrial, ...] | None  # None: nobody knows
 def load(folder: Path, metric: str | None = None) -> Results:
     """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
     folder = Path(folder)
+    refuse_links(folder)
     plan: Plan = None
     values: dict[str, Any] = {}
     problem, damage = "", dict[str, str]()

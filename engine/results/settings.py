@@ -1,7 +1,7 @@
 """Settings of a sweep: their values compared, named and matched.
 
 A value may have been through YAML, JSON or pandas, so 1 and 1.0 are the same, a list is the same as a tuple, and a
-mapping (an algorithm with its fields) is compared field by field. True is not 1.
+mapping (an algorithm with its fields) is compared field by field; one of a name alone is that name. True is not 1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from engine.experiment import CHOICES
+from engine.experiment import CHOICES, written
 from engine.record import metrics
 from engine.results.class_figures import STD, is_class_figure
 
@@ -31,16 +31,35 @@ def key(value: Any) -> Hashable:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Mapping):
+        if list(value) == ["name"]:
+            return key(value["name"])
         return "mapping", *((str(name), key(value[name])) for name in sorted(value, key=str))
     if isinstance(value, list | tuple):
         return "list", *map(key, value)
     return ("bool", value) if isinstance(value, bool) else value
 
 
+def plain(value: Any) -> Any:
+    """Return a value as YAML has it: numbers as Python's own, an algorithm or another choice as its name and fields."""
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else written(value)
+
+
+def make_plain(owner: Any, *names: str) -> None:
+    """Replace algorithms, and other choices that are given as objects, by data in settings of ``owner``."""
+    for name in names:
+        object.__setattr__(owner, name, {axis: plain(value) for axis, value in getattr(owner, name).items()})
+
+
 def matches(value: Any, wanted: Any) -> bool:
-    """Return whether ``value`` is ``wanted``, or one of ``wanted`` if that is a list."""
-    either = [key(value) == key(one) for one in wanted] if isinstance(wanted, list | tuple) else []
-    return key(value) == key(wanted) or any(either)
+    """Return whether ``value`` is ``wanted``, or one of ``wanted`` if that is a list.
+
+    An algorithm, or whatever else has a name and fields, may be wanted by its name or its label.
+    """
+    names = (value.get("name"), label(value)) if isinstance(value, Mapping) and "name" in value else ()
+    each = [wanted, *wanted] if isinstance(wanted, list | tuple) else [wanted]
+    return any(key(value) == key(one) or (isinstance(one, str) and one in names) for one in each)
 
 
 def names_oracle(value: Any) -> bool:
@@ -75,7 +94,9 @@ def label(value: Any) -> str:
 def setting_label(setting: Mapping[str, Any]) -> str:
     """Write a setting as ``mu=0.1, alpha=0.05``; an algorithm is named by itself."""
     return ", ".join(
-        label(value) if isinstance(value, Mapping) and "name" in value else f"{name}={label(value)}"
+        label(value)
+        if (isinstance(key(value), str) and name in CHOICES) or (isinstance(value, Mapping) and "name" in value)
+        else f"{name}={label(value)}"
         for name, value in setting.items()
     )
 

@@ -4,6 +4,7 @@ Its metrics, their sources and what they mean are those of :mod:`engine.record.m
 trial.json are taken over, those to the target, of the worst tenth of clients and of the cost matrix are made here from
 the run's tables. Accuracies are fractions. Beside them a row has
 
+an axis' value            of the weights that the figures are of: a population's trials change theirs as they go
 scope                     what accuracies without a further word are of: "global", the global model on the test set;
                           "personal", the personal models of an algorithm that has no global one, each on its client's
                           own test rows, the rows of all clients together. Where stages differ, that of the last one.
@@ -11,6 +12,7 @@ class_accuracy            after the last round, of each class
 class_accuracy[1], class_accuracy[2,4,6], class_std   on one class, on some, and how far classes are apart: see
                           class_figures.py; of a sweep that asks for them
 breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
+parent, schedule          of a trial of a population: whose weights it last copied, and what it had from which round on
 
 A trial that failed has its reason and no figures (NaN); so has one that was killed or is under way: its status is
 "running". One that a scheduler stopped early has the figures it had reached. A trial whose files are damaged, or have
@@ -48,6 +50,7 @@ from engine.record.matrices import COST, least_on_diagonal, load
 from engine.record.personal_metrics import of_stages, tenth
 from engine.record.run_folder import RunFolder
 from engine.record.summary import read as read_summary
+from engine.record.sweep_files import setting_at
 from engine.record.wholeness import check_rows
 from engine.results import round_folders
 from engine.results.class_figures import STD
@@ -68,6 +71,8 @@ FIGURES = (
     "scope",
     "breaks_privacy",
     "weights_sha256",
+    "parent",
+    "schedule",
     "folder",
 )
 GENERATED = metrics.names("fedskew images")
@@ -115,7 +120,11 @@ class TrialReader:
         """Make the row of a trial; of one that is damaged, the row says so."""
         counts = {name: record.get(name) or 0 for name in ("rounds", "rounds_asked", "rounds_computed")}
         row = {"trial": record["trial"], "status": record["status"], "reason": record["reason"], "seed": record["seed"]}
-        row |= {axis: record["setting"].get(axis) for axis in axes} | counts | {"folder": record["folder"]}
+        setting, schedule = setting_at(record, counts["rounds"]), record.get("schedule", ())
+        row |= {axis: setting.get(axis) for axis in axes} | counts | {"folder": record["folder"]}
+        if len(schedule) > 1:
+            copied = [str(change["from"]) for change in schedule if change.get("from")]
+            row |= {"parent": copied[-1] if copied else None, "schedule": json.dumps(schedule)}
         try:
             return row | self._figures(self.folder / record["folder"], record)
         except RunFolderError as error:

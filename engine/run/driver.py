@@ -27,6 +27,7 @@ from engine.experiment import Experiment, Stage
 from engine.record.checkpoints import Position
 from engine.record.run_folder import Row, RunFolder
 from engine.run.lineage import Lineage
+from engine.run.log import log
 from engine.run.recording import Recorder, with_headline
 from engine.run.reuse import NotYet, Reuse, may_share
 from engine.run.sharing import Sharing
@@ -64,6 +65,8 @@ class Driver:
         self.lineage = Lineage(self.federation, folder, self.stage_ends, self.evaluation.stopping)
         shared = reuse if may_share(self.lineage.numerics) else None
         self.sharing = Sharing(self.lineage, self.evaluation, folder, self._recorder.divided, shared)
+        for sentence in dataset.told:
+            log.info("data: %s", sentence)
 
     # --- where it stands --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from engine.worker.ray.errors import cause_of, first_line  # first: its package sets what Ray reads at import
+from engine.worker.ray.errors import cause_of, last_cause  # first: its package sets what Ray reads at import
 from engine.worker.ray.pool import RayPool
 
 import ray  # isort: skip
@@ -129,4 +129,4 @@ class RemoteDriver:
             raise cause_of(error) from None
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
             again = resume_command(self._folder)
-            raise ProcessDied(f"the driver actor died ({first_line(error)}); {again}") from None
+            raise ProcessDied(f"the driver actor died ({last_cause(error)}); {again}") from None

@@ -52,6 +52,7 @@ class Run:
         self.classes = prepared.dataset.classes
         self.shape = prepared.dataset.shape
         self.labels = prepared.dataset.train.labels
+        self.told = prepared.dataset.told
         self.driver = driver
         self.round = self.done = 0
         self.finished = False

@@ -10,7 +10,7 @@ def fedprox_mu(profile: str) -> Sweep:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -23,9 +23,9 @@ from engine.experiment import Experiment
 from engine.record.metrics import PERSONAL, REPORTED
 from engine.results.claims import Claim, PaperTable
 from engine.results.class_figures import EXAMPLES, class_figures, is_class_figure
-from engine.results.settings import better_way, setting_label
+from engine.results.settings import better_way, key, label, matches, plain, setting_label
 from engine.results.trials import LAYER, METRICS, ON_REQUEST, RESERVED
-from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain, plain_grids
+from engine.sweeps.space import as_data, axis, drawn_from, is_drawn, is_grid, is_open, options, plain_grids
 from engine.sweeps.tuned import Tuned, check_tuned
 
 Partitions = Literal["anew", "one"]
@@ -112,6 +112,7 @@ class Sweep:
         callbacks = all(isinstance(one, Callback) for one in self.callbacks)
         rule = "must be objects of ray.tune.Callback"
         require(callbacks, "callbacks", list(self.callbacks), rule, "for example callbacks=(JsonLoggerCallback(),)")
+        object.__setattr__(self, "space", {name: as_data(value) for name, value in self.space.items()})
         self._check_space()
         self._check_search()
         if self.tuned:
@@ -124,8 +125,10 @@ class Sweep:
         seen: dict[str, str] = {}
         for name, value in self._whole_space().items():
             require(name not in RESERVED, "space", name, "is a column of the trials table", "write its dotted key")
-            require(not is_empty(value), "space", name, "has no value to choose from", "name some")
-            key = self.base.key_of(name)
+            values, key = options(value), self.base.key_of(name)
+            require(values != [], "space", name, "has no value to choose from", "name some")
+            repair = f"name each value whole, or vary {key}.FIELD"
+            require(not any(map(is_open, values or ())), "space", name, "has choices inside of a value", repair)
             require(key not in seen, "space", name, f"is {seen.get(key)} by another name", "keep one of the two")
             drawn_twice = key == "partition.seed" and self.partitions == "anew"
             rule = "is set by each seed of the sweep, which draws its own partition"
@@ -185,7 +188,7 @@ class Sweep:
                 "only fields of algorithm and local can",
             )
             domain = drawn_from(value)
-            ok = is_drawn(domain) and not is_empty(domain)
+            ok = is_drawn(domain) and options(domain) != []
             require(ok, "scheduler.mutations", name, "must be a list of values or drawn", "for example tune.uniform")
         population = len(self.settings())
         require(population >= 2, "samples", self.samples, f"makes a population of {population}", "set samples=8")
@@ -200,6 +203,26 @@ class Sweep:
             require(known, field_name, metric, "is no figure of a trial", nearest(metric, (*measured, *EXAMPLES)))
             for name in names:
                 require(name in axes, field_name, name, "is not varied by this sweep", nearest(name, axes))
+
+    def check_claims(self) -> None:
+        """Refuse claims on settings that no trial will have, or on a name that more than one setting has.
+
+        Apart from what a sweep is made with: one whose space was narrowed afterwards keeps the claims of the whole.
+        """
+        known = {one["name"]: one["values"] for one in self.axes()}
+        if isinstance(self.search, str) and not isinstance(self.scheduler, Pbt):  # what is drawn is known, too
+            settings = self.settings() if self.claims else []
+            known = {name: list({key(one[name]): one[name] for one in settings}.values()) for name in known}
+        for claim in self.claims:
+            for name, value in (*claim.better.items(), *claim.worse.items()):
+                found = _meant(name, value, known[name])
+                whole = [one if isinstance(one, Mapping) else {"name": one} for one in found]
+                rule, repair = "is more than one setting", f"say which: {' or '.join(map(str, whole))}"
+                require(len(found) < 2, "claims", setting_label({name: value}), rule, repair)
+            for name, wanted in claim.where.items():
+                is_one = not isinstance(wanted, list) or any(key(one) == key(wanted) for one in known[name] or ())
+                for value in [wanted] if is_one else wanted:
+                    _meant(name, value, known[name])
 
     @property
     def needs_personal(self) -> bool:
@@ -240,7 +263,8 @@ class Sweep:
 
     def label(self, setting: Mapping[str, Any]) -> str:
         """A cell's name, of what varies of its own accord."""
-        return label({axis["name"]: setting[axis["name"]] for axis in self.axes()})
+        named = {axis["name"]: setting[axis["name"]] for axis in self.axes()}
+        return setting_label(named).replace(" ", "")  # as the report has it, but in one word: mu=0.1,alpha=0.05
 
     def experiment(self, setting: Mapping[str, Any], seed: int) -> Experiment:
         return experiment_of(self.base, setting, seed, self.partitions)
@@ -296,10 +320,16 @@ def experiment_of(base: Experiment, setting: Mapping[str, Any], seed: int, parti
     return experiment.replace({"partition.seed": experiment.partition.seed + seed})
 
 
+def _meant(name: str, value: Any, known: Sequence[Any] | None) -> list[Any]:
+    """Return the values of an axis that ``value`` stands for; raises :class:`ConfigError` where there is none.
+
+    known: those that there are; None: of a range that a searcher draws from.
+    """
+    found = [one for one in known or () if matches(one, [value])]
+    repair = nearest(label(value), map(label, known or ()))
+    require(bool(found) or known is None, "claims", setting_label({name: value}), "is of no trial", repair)
+    return found
+
+
 def _is_reported(name: str) -> bool:
     return name in REPORTED or is_class_figure(name)
-
-
-def label(setting: Mapping[str, Any]) -> str:
-    """A cell's name, as the report has it but in one word: ``mu=0.1,alpha=0.05``."""
-    return setting_label(setting).replace(" ", "")

@@ -108,7 +108,7 @@ class SweepFolder:
             # The lock alone is what a sweep leaves that ended before it wrote sweep.yaml.
             raise ConfigError("--out", folder.path, "is not empty and holds no sweep", "name another folder")
         else:
-            check_writable(folder.path, "--out")
+            check_writable(folder.path, "--out", locks=True)
         return folder
 
     # --- the sweep --------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from typing import Any
 from engine.base import own_modules
 from engine.base.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import parse_assignment
-from engine.results.settings import key as key_of_value
-from engine.results.settings import label
+from engine.results.settings import label, matches
 from engine.sweeps.definition import Sweep
 from engine.sweeps.space import is_grid
 
@@ -87,6 +86,7 @@ def named(reference: str, function: Callable[[str], Any], profile: str, override
         file = Path(inspect.getfile(inspect.unwrap(function)))
         raise ConfigError("sweep", reference, f"raised {own_modules.told(error, file)}") from error
     require(isinstance(sweep, Sweep), "sweep", reference, f"returned a {type(sweep).__name__}", "return a Sweep")
+    sweep.check_claims()
     overrides = tuple(overrides)
     sweep, rest = _own_overrides(sweep, overrides)
     sweep = replace(sweep, base=sweep.base.override(rest))
@@ -173,5 +173,4 @@ def _each(grid: Sequence[Any], wanted: Any) -> list[Any]:
 
 
 def _is_meant(value: Any, wanted: Any) -> bool:
-    names = {label(value), str(value.get("name")) if isinstance(value, Mapping) else ""} if value is not None else set()
-    return key_of_value(value) == key_of_value(wanted) or (isinstance(wanted, str) and wanted in names)
+    return matches(value, [wanted]) or (value is not None and wanted == label(value))

@@ -88,6 +88,7 @@ class TrialEvents(tune.Callback):
         self._stopper = stopper
         self._observers = observers
         self._last: dict[str, Mapping[str, Any]] = {}  # trial -> its last report
+        self.ended = set[str]()  # the trials that Tune has ended
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles its callbacks, for a way of resuming that is not ours; a terminal cannot be."""
@@ -104,6 +105,7 @@ class TrialEvents(tune.Callback):
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         self._last[str(trial)] = result
+        trial.config["trial"] = str(trial)  # PBT hands on the name of the trial that was copied
         self._observers.tell("on_trial_result", str(trial), trial.config, result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -116,10 +118,12 @@ class TrialEvents(tune.Callback):
                 self._folder.end(str(trial), "finished", f"{', '.join(reached)} reached after round {last['round']}")
             else:
                 self._folder.end(str(trial), "stopped", f"stopped by {self._stopper} after round {last.get('round')}")
+        self.ended.add(str(trial))
         record = self._folder.record(str(trial))
         reason = str(last.get("reason")) if last.get("failed") else None
         self._observers.tell("on_trial_end", str(trial), status if record is None else record.status, reason)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._last.pop(str(trial), None)
+        self.ended.add(str(trial))
         self._observers.tell("on_trial_end", str(trial), "failed", None)

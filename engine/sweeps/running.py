@@ -16,7 +16,7 @@ from typing import Any
 import ray
 
 from engine.base import own_modules
-from engine.base.errors import RunFolderError, WriteError, require
+from engine.base.errors import RunError, RunFolderError, WriteError, require, resume_command
 from engine.base.files import locked, not_written, writing
 from engine.base.owned import remove
 from engine.experiment import Experiment
@@ -34,7 +34,7 @@ from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mod
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
 from engine.worker.ray import cluster
-from engine.worker.ray.errors import first_line
+from engine.worker.ray.errors import last_cause
 
 Complete = Callable[[Mapping[str, Any]], dict[str, Any]]  # a setting -> with the values that tuning chose
 DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -154,6 +154,9 @@ def _run(
         for result in tuner.fit():
             if result.error is not None:
                 _end(folder, Path(result.path).name, result.error)
+    if lost := sorted(trial for trial in events.ended if folder.record(trial) is None):
+        gone = f"the folders of {len(lost)} trials have gone while it ran, the first is trials/{lost[0]}"
+        raise RunError(f"{folder.path}: {gone}; {resume_command(folder.path)}")
 
 
 def reopened(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> tuple[NamedSweep, How]:
@@ -273,7 +276,7 @@ def _end(folder: SweepFolder, trial: str, error: Exception) -> None:
     cause = getattr(error, "cause", error)
     if isinstance(cause, WriteError):
         raise cause
-    folder.end(trial, "failed", f"tried {DEATHS + 1} times, last: {first_line(error)}")
+    folder.end(trial, "failed", f"tried {DEATHS + 1} times, last: {last_cause(error)}")
 
 
 def _again(folder: SweepFolder, record: TrialRecord) -> TrialRecord:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from ray.tune.search.sample import Categorical, Domain, Float, Function, Integer, LogUniform, choice
+
+from engine.results.settings import plain
 
 
 def is_grid(value: Any) -> bool:
@@ -17,21 +19,34 @@ def is_drawn(value: Any) -> bool:
     return isinstance(value, Domain) and not isinstance(value, Function)  # a Function is Tune's sample_from
 
 
-def is_empty(value: Any) -> bool:
-    """Return whether there is nothing to choose from."""
+def options(value: Any) -> list[Any] | None:
+    """Return the values that there are to choose from; None where they come from a range or a function."""
     if is_grid(value):
-        return len(value["grid_search"]) == 0
-    return isinstance(value, Categorical) and len(value.categories) == 0
+        return list(value["grid_search"])
+    if isinstance(value, Categorical):
+        return list(value.categories)
+    return None if isinstance(value, Domain) else [value]
+
+
+def as_data(value: Any) -> Any:
+    """Return what a name stands for in a space with instances of choices as data."""
+    if is_grid(value):
+        return {"grid_search": [plain(one) for one in value["grid_search"]]}
+    if isinstance(value, Categorical):
+        value = copy.copy(value)
+        value.categories = [plain(one) for one in value.categories]
+    return plain(value)
+
+
+def is_open(value: Any) -> bool:
+    """Return whether a grid or a domain stands anywhere in ``value``."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return isinstance(value, Domain) or is_grid(value) or any(map(is_open, parts))
 
 
 def drawn_from(values: Any) -> Any:
     """Return a mutation of population-based training as a domain: a list is a choice."""
     return choice(list(values)) if isinstance(values, list | tuple) else values
-
-
-def plain(value: Any) -> Any:
-    """Return numbers as Python's own, so that they mean the same in YAML."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def plain_grids(space: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -98,6 +98,7 @@ class Trial(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         """Begin a trial and open nothing yet: a checkpoint to go on from may follow."""
+        config["trial"] = self.trial_name  # in a copy's, PBT leaves the name of the trial that it has copied
         self._config = dict(config)
         self._record = self._sweep.begun(self.trial_name)
         self._local: LocalDriver | None = None

@@ -11,7 +11,7 @@ from typing import Any
 from engine.base.errors import require
 from engine.experiment import Experiment
 from engine.results.completeness import named
-from engine.results.settings import key, matches, setting_label
+from engine.results.settings import key, make_plain, matches, setting_label
 from engine.sweeps.space import is_grid, plain_grids
 
 
@@ -25,6 +25,9 @@ class Tuned:
 
     where: Mapping[str, Any]
     space: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        make_plain(self, "where")
 
     def picks(self, experiment: Experiment, setting: Mapping[str, Any]) -> bool:
         """Return whether a setting, whose experiment is given, is of this side."""

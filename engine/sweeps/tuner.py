@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,16 @@ from engine.sweeps.searching import InOrder, Proposed, optuna_search
 from engine.sweeps.trial import Job, Trial
 
 DEATHS = 3  # times that a trial's process may die, or its node, before the trial counts as failed
+
+
+class _Silent(tune.ProgressReporter):
+    """Says nothing, in place of Tune's own reporter for notebooks, which clears the cell."""
+
+    def should_report(self, trials: Any, done: bool = False) -> bool:
+        return False
+
+    def report(self, trials: Any, done: bool, *sys_info: str) -> None:
+        """Never called."""
 
 
 class _Begin:
@@ -110,6 +121,7 @@ def make_tuner(
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
                 callbacks=[events, *of_author, *tunes_own(sweep.callbacks)],
                 verbose=0,
+                progress_reporter=_Silent() if "ipykernel" in sys.modules else None,  # elsewhere verbose=0 will do
             ),
         )
 

@@ -32,7 +32,7 @@ class InProcessPool(Pool):
         self._workers = [JobRunner(experiment, dataset, assignment) for _ in range(count)]
         threads = partial(torch.set_num_threads, experiment.execution.threads)
         self._threads = ThreadPoolExecutor(count, "worker", threads) if count > 1 else None
-        self._numerics = numerics(experiment, hardware_of(experiment.execution.device))
+        self._numerics = numerics(experiment, hardware_of(experiment.execution.device), self._workers[0].nets)
         self.side_by_side = count
 
     @property

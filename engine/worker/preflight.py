@@ -139,7 +139,7 @@ def activations(spec: ModelSpec, shape: tuple[int, int, int], classes: int) -> i
     def add(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
         nonlocal count
         parts = output if isinstance(output, tuple) else (output,)  # an attention gives its weights as well
-        count += sum(part.numel() for part in parts if part is not None)
+        count += sum(part.numel() for part in parts if isinstance(part, Tensor))
 
     model = build_model(spec, shape, classes, torch.Generator()).eval()
     for module in model.modules():

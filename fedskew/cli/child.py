@@ -1,7 +1,8 @@
 """The process of a command: what it tells its parent (``launcher.py``), and how signals stop it as Ctrl-C does.
 
-It tells two lines: ``again TEXT``, how to go on, and ``ended CODE``. Under ``python -m fedskew.cli.main``, in notebooks
-and tests there is no parent, and nobody is told. Imports next to nothing, as the parent does.
+It tells lines: ``again TEXT``, how to go on, ``finished TEXT``, that all is saved, and ``ended CODE``. Under
+``python -m fedskew.cli.main``, in notebooks and tests there is no parent, and nobody is told. Imports next to nothing,
+as the parent does.
 """
 
 from __future__ import annotations
@@ -9,17 +10,39 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import io
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from engine.base.errors import RunError
+
+AS_CTRL_C = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the last: of batch systems, before the time is up
 _telling: int | None = None  # the pipe to the parent
-_again = ""
+_again = _finished = ""
 _stopped_by: list[int] = []  # the signals that asked this command to stop, in order
+
+
+class _Stream(io.FileIO):
+    """One of the two streams. What it does not take is lost; of standard output that is told, but for a terminal's."""
+
+    is_of_results = False
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:  # whose reader has seen enough
+            raise
+        except OSError as error:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+            if self.is_of_results and error.errno != errno.EIO:
+                raise RunError(f"standard output cannot be written ({error.strerror})") from None
+            return len(data)
 
 
 def begin(telling: int, signalling: int, alive: int, libraries: int) -> None:
@@ -34,10 +57,12 @@ def begin(telling: int, signalling: int, alive: int, libraries: int) -> None:
     for pipe in (telling, signalling):
         os.set_blocking(pipe, False)
     signal.set_wakeup_fd(signalling, warn_on_full_buffer=False)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # none: it was closed
+        stream.flush()
     for number, name in ((1, "stdout"), (2, "stderr")):
-        stream = open(os.dup(number), "w", encoding="utf-8", errors="replace", buffering=1)  # noqa: SIM115
+        raw = _Stream(os.dup(number), "w")
+        raw.is_of_results = name == "stdout"
+        stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)  # whose terminal's width is asked for
         os.dup2(libraries, number)
@@ -86,6 +111,18 @@ def how_to_go_on() -> str:
     return _again
 
 
+def finished(text: str) -> None:
+    """Tell that all that was asked for is saved: a signal that ends the command from now on changes nothing of that."""
+    global _finished
+    _finished = text
+    _tell("finished", text)
+
+
+def what_is_finished() -> str:
+    """Return what :func:`finished` was told; empty if nothing was."""
+    return _finished
+
+
 def ended(code: int) -> None:
     """Tell the exit code, once all is said: how Ray ends this process from now on changes nothing."""
     _tell("ended", str(code))
@@ -107,12 +144,12 @@ def leave_ray() -> None:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[None]:
-    """Take SIGTERM and SIGHUP as Ctrl-C, where nobody else has them: under nohup SIGHUP is left alone."""
-    global _again
-    _again = ""
+    """Take other signals as Ctrl-C, where nobody else has them: under nohup SIGHUP is left alone."""
+    global _again, _finished
+    _again = _finished = ""
     _stopped_by.clear()
     here = threading.current_thread() is threading.main_thread()
-    taken = [one for one in (signal.SIGTERM, signal.SIGHUP) if here and signal.getsignal(one) == signal.SIG_DFL]
+    taken = [one for one in AS_CTRL_C if here and signal.getsignal(one) == signal.SIG_DFL]
     for number in taken:
         signal.signal(number, _as_ctrl_c)
     try:
@@ -123,27 +160,13 @@ def stopping() -> Iterator[None]:
 
 
 def stop_code() -> int:
-    """Return the exit code of a command that was stopped: 143 by SIGTERM, 129 by SIGHUP, 130 by Ctrl-C."""
+    """Return the exit code of a command that was stopped: 143 by SIGTERM, 130 by Ctrl-C, and so on."""
     return 128 + (_stopped_by[0] if _stopped_by else signal.SIGINT)
 
 
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
     _stopped_by.append(number)
-    if number == signal.SIGHUP:
-        _leave_lost_terminal()
     handler = signal.getsignal(signal.SIGINT)  # that of the run, or Tune's
     if not callable(handler):
         raise KeyboardInterrupt
     handler(signal.SIGINT, frame)
-
-
-def _leave_lost_terminal() -> None:
-    """Write no more to a terminal that is gone: each write would be an error."""
-    for stream in (sys.stderr, sys.stdout):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            descriptor = stream.fileno()
-            try:
-                os.tcgetpgrp(descriptor)
-            except OSError as error:
-                if error.errno != errno.ENOTTY:  # isatty() says no to a terminal that is gone, too
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

@@ -142,6 +142,8 @@ def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> list[Path]:
     if check:
         for path in old:
             say(f"{path} is not up to date; run fedskew claims")
+        if not old:
+            say(f"{' and '.join(map(str, made))} are up to date")
         return old
     for path in old:
         try:

@@ -11,7 +11,6 @@ import itertools
 import os
 import platform
 import shutil
-import socket
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,12 +27,12 @@ from rich.text import Text
 import engine
 from engine.base.declared import declared
 from engine.base.devices import cards, cores, cpu_name, memory
-from engine.base.errors import ConfigError, DataError, one_line
-from engine.base.opening import read_text
+from engine.base.errors import ConfigError, DataError, ResourceError, one_line
 from engine.base.writable import check_writable, nearest_existing
 from engine.data import SOURCES
 from engine.data.sources.finding import cache_folder
 from engine.record.numerics import NOTHING, settings
+from engine.worker.addresses import answers, check_answers, current_cluster, repair, used
 from engine.worker.thread_count import MOST
 from fedskew.cli.output import json_wanted, plain_console, print_json
 from fedskew.cli.sweep import STORE_GB
@@ -44,7 +43,6 @@ LITTLE = 1.0  # GB free, below which a folder for runs is too full to be left un
 STYLES = {"ok": "green", "warn": "yellow", "wrong": "bold red"}
 EXTRA = "search"  # the extra of pyproject.toml that users install
 RAY_STORE = 10 * GB  # to which Ray lowers its objects' room by itself where shared memory is small, and no further
-CURRENT_CLUSTER = "ray_current_cluster"  # the file in which `ray start` leaves its address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,40 +192,31 @@ def check_settings(steering: str) -> Finding:
 
 def check_ray(patience: float = 2.0) -> list[Finding]:
     """Check which Ray a run with actors would use, and that it answers within ``patience`` seconds."""
-    given = os.environ.get("RAY_ADDRESS", "")
+    address, given = used(None)
     running = current_cluster()
-    if given in ("", "local"):
+    if not address:
         beside = f"; the one at {running} is used with --address auto" if running and answers(running, patience) else ""
         text = f"a run with actors starts one here, with {cores()} CPUs, on loopback alone{beside}"
-        return [Finding("ok", "Ray", text), *check_shared_memory()]
-    repair = "unset RAY_ADDRESS, or start that Ray"
-    address = running if given == "auto" else given.removeprefix("ray://")
-    if address is None:
-        return [Finding("wrong", "Ray", f"RAY_ADDRESS={given}: no 'ray start' has begun one here; {repair}")]
-    if not answers(address, patience):
-        return [Finding("wrong", "Ray", f"RAY_ADDRESS={one_line(given)}: nothing answers there; {repair}")]
-    return [Finding("ok", "Ray", f"RAY_ADDRESS={given} answers; a run with actors uses it")]
-
-
-def current_cluster() -> str | None:
-    """Return the address of the Ray that ``ray start`` has begun on this machine, if any."""
+        return [Finding("ok", "Ray", text), check_session(), *check_shared_memory()]
+    if address == "auto" and running is None:
+        return [Finding("wrong", "Ray", f"{given}: no 'ray start' has begun one here; {repair(given)}")]
     try:
-        folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray"
-        return read_text(folder / CURRENT_CLUSTER).strip() or None
-    except (OSError, ValueError):
-        return None
+        check_answers(address, given, patience)
+    except ResourceError as error:
+        return [Finding("wrong", "Ray", str(error))]
+    return [Finding("ok", "Ray", f"{given} answers; a run with actors uses it")]
 
 
-def answers(address: str, patience: float) -> bool:
-    """Return whether something listens at ``host:port``."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        return False
+def check_session() -> Finding:
+    """Check that there is a place for the sockets and files of a Ray begun here, by making its folder for a moment."""
+    from engine.worker.ray.session_folder import make
+
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), patience):
-            return True
-    except (OSError, UnicodeError):
-        return False
+        folder = make()
+    except ResourceError as error:
+        return Finding("wrong", "session", str(error))
+    folder.remove()
+    return Finding("ok", "session", f"Ray's sockets, logs and token go below {folder.path.parent} while it runs")
 
 
 def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Finding]:
@@ -245,18 +234,22 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Finding]:
 
 def check_folders() -> list[Finding]:
     """Check the folders that are written to by default: runs, the store of sweeps, downloads, temporary files."""
+    try:
+        downloads = check_folder("downloads", cache_folder(), LITTLE)
+    except DataError as error:
+        downloads = Finding("warn", "downloads", str(error))
     return [
-        check_folder("runs", RUNS, LITTLE),
+        check_folder("runs", RUNS, LITTLE, locks=True),
         check_folder("store", RUNS / "store", STORE_GB, f"; it may grow to {STORE_GB:g} GB, see --store-limit"),
-        check_folder("downloads", cache_folder(), LITTLE),
+        downloads,
         check_folder("temporary", Path(tempfile.gettempdir()), LITTLE),
     ]
 
 
-def check_folder(name: str, folder: Path, least: float, more: str = "") -> Finding:
-    """Check that ``folder`` can be written, and that ``least`` GB are free."""
+def check_folder(name: str, folder: Path, least: float, more: str = "", locks: bool = False) -> Finding:
+    """Check that ``folder`` can be written, and locked if that is needed, and that ``least`` GB are free."""
     try:
-        check_writable(folder, name)
+        check_writable(folder, name, locks)
     except ConfigError as error:
         return Finding("wrong", name, f"{folder.absolute()} {error.rule}")
     free = shutil.disk_usage(nearest_existing(folder)).free / GB
@@ -273,7 +266,7 @@ def check_data_sets() -> list[Finding]:
 
 
 def check_data_set(name: str, choice: type[Any]) -> Finding:
-    """Check one data set; one that is missing is wrong only if it is a part of this package."""
+    """Check one data set; that one is missing is wrong only where it is a part of this package: nobody asked for it."""
     root = declared(choice).get("root")
     if root is not None and root.default is dataclasses.MISSING:
         return Finding("ok", name, "your own images: give their folder as data.root")
@@ -281,8 +274,8 @@ def check_data_set(name: str, choice: type[Any]) -> Finding:
         folder = choice().folder()
     except DataError as error:
         if choice.downloads:
-            return Finding("ok", name, f"not here yet; the first run downloads it into {cache_folder()}")
-        return Finding("wrong" if root is None else "warn", name, str(error))
+            return Finding("ok", name, "not here yet; the first run downloads it (offline: data.name=parquet)")
+        return Finding("wrong" if root is None else "ok", name, str(error))
     except OSError as error:
         return Finding("wrong", name, one_line(f"cannot be looked for ({error})"))
     return Finding("ok", name, "drawn, without files" if folder is None else str(folder))

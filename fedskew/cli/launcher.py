@@ -22,7 +22,7 @@ from pathlib import Path
 from engine.base.errors import DIED
 from fedskew.cli import child as command_process
 
-HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HANDED_ON = (signal.SIGINT, *command_process.AS_CTRL_C)
 SAME = 0.3  # seconds in which a signal that reached the whole group has reached the child, too
 LEAVING = 60.0  # seconds that a command may take to leave after it has told its exit code
 ORPHANS = 5.0  # seconds between SIGTERM and SIGKILL for what the command left running
@@ -47,9 +47,16 @@ def _typed() -> None:
 def guarded(command: Callable[[], None]) -> int:
     """Run ``command`` in a child; return its exit code. The child never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is inherited as ignored, the child's end is not reported
+    while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:  # a closed standard stream's number, or the next file had it
+        os.set_inheritable(spare, True)
+    os.close(spare)
     before = {*_children()}  # of a shell that has become this process: ``exec fedskew run > >(tee log)``
     _adopt_orphans()
-    libraries, said = tempfile.mkstemp(prefix="fedskew-said-", suffix=".txt")
+    try:
+        libraries, said = tempfile.mkstemp(prefix="fedskew-said-", suffix=".txt")
+    except OSError as error:
+        _write(f"error: no temporary folder can be written ({error.strerror}); set TMPDIR to one\n")
+        return 2
     told, telling = os.pipe()
     signals, signalling = os.pipe()
     alive, living = os.pipe()
@@ -69,7 +76,11 @@ def guarded(command: Callable[[], None]) -> int:
         Path(said).unlink(missing_ok=True)
         return int(messages["ended"])
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    _say_sudden_end(number, said, messages.get("again", "give the command again"))
+    if "finished" in messages and number in HANDED_ON:
+        Path(said).unlink(missing_ok=True)
+        _write(f"\n{messages['finished']}\n")
+        return 0
+    _say_sudden_end(number, said, messages.get("again"))
     return 128 + number if number in (*HANDED_ON, signal.SIGKILL) else DIED
 
 
@@ -111,7 +122,7 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def _say_sudden_end(number: int, said: str, again: str) -> None:
+def _say_sudden_end(number: int, said: str, again: str | None) -> None:
     """Say on standard error that the process died by the signal of that ``number`` or, at 0, by itself.
 
     The child may have died in the middle of a line: on a terminal a progress bar's line goes and the cursor, which the
@@ -120,7 +131,7 @@ def _say_sudden_end(number: int, said: str, again: str) -> None:
     if number == signal.SIGKILL:
         what = "the command's process was killed, perhaps for want of memory"
     elif number in HANDED_ON:
-        what = f"the command was stopped by {signal.Signals(number).name} before it had begun"
+        what = f"the command was stopped by {signal.Signals(number).name}{'' if again else ' before it had begun'}"
     elif number and number != signal.SIGABRT:
         what = f"the command's process died by {signal.Signals(number).name}"
     else:
@@ -131,7 +142,11 @@ def _say_sudden_end(number: int, said: str, again: str) -> None:
         os.unlink(said)
     terminal = os.isatty(2)
     word = "\x1b[1;31merror:\x1b[0m" if terminal and not os.environ.get("NO_COLOR") else "error:"
-    text = ("\r\x1b[K\x1b[?25h" if terminal else "\n") + f"{word} {what}; {again}\n"
+    _write(("\r\x1b[K\x1b[?25h" if terminal else "\n") + f"{word} {what}; {again or 'give the command again'}\n")
+
+
+def _write(text: str) -> None:
+    """Write to standard error."""
     with contextlib.suppress(OSError):
         os.write(2, text.encode(errors="backslashreplace"))
 

@@ -134,6 +134,9 @@ def main() -> None:
     log = logging.getLogger("fedskew")
     if not any(isinstance(handler, RichHandler) for handler in log.handlers):
         log.addHandler(RichHandler(console=console, show_time=False, show_path=False, level=logging.WARNING))
+    logging.getLogger("matplotlib").setLevel(
+        logging.ERROR
+    )  # it warns of a home folder that is not ours, and does without
     with child.stopping():
         _run()
 
@@ -157,7 +160,10 @@ def _run() -> None:
 
 
 def _stopped(code: int) -> int:
-    sentence = "; ".join(["stopped", *filter(None, [child.how_to_go_on()])])
+    if finished := child.what_is_finished():
+        output.say(finished)
+        return 0
+    sentence = f"stopped; {child.how_to_go_on() or 'give the command again'}"
     output.say(sentence)
     output.print_ended("Stopped", sentence, code)
     return code

@@ -11,6 +11,7 @@ import typer
 
 from engine.base import own_modules
 from engine.base.errors import ConfigError, nearest, require
+from engine.base.files import refuse_links
 from engine.data import PARTITIONS
 from engine.experiment import Experiment, parse_assignment
 from engine.experiment.dotted_keys import assigned
@@ -40,6 +41,13 @@ def _load(files: list[Path] | None) -> list[Path] | None:
     return files
 
 
+def _closed(given: Path | list[Path]) -> Path | list[Path]:
+    """Refuse folders out of which a link leads, before anything in them is read."""
+    for folder in given if isinstance(given, list) else [given]:
+        refuse_links(folder)
+    return given
+
+
 def pairs(help: str) -> Any:
     """Return an argument that is key=value pairs."""
     return typer.Argument(callback=joined, autocompletion=assignments, help=help)
@@ -55,8 +63,8 @@ What = Annotated[
     ),
 ]
 Overrides = Annotated[list[str] | None, pairs("dotted key=value pairs, e.g. partition.alpha=0.1")]
-Folder = Annotated[Path, typer.Argument(help="the folder of a run or a sweep")]
-Folders = Annotated[list[Path], typer.Argument(help="folders of runs and sweeps")]
+Folder = Annotated[Path, typer.Argument(callback=_closed, help="the folder of a run or a sweep")]
+Folders = Annotated[list[Path], typer.Argument(callback=_closed, help="folders of runs and sweeps")]
 With = Annotated[
     list[Path] | None,
     typer.Option("--with", callback=_load, is_eager=True, help="a Python file with parts of your own; may be repeated"),
@@ -178,4 +186,5 @@ def trial(name: str) -> tuple[Experiment, int | None] | None:
         folder_meant = "/" in path and ".py" not in path
         require(not folder_meant, "folder", path, "is not a sweep's folder", "name a trial as FOLDER:NUMBER")
         return None
+    refuse_links(Path(path))
     return SweepFolder(Path(path)).experiment(number)

@@ -8,7 +8,6 @@ sentence on standard error. docs/scripting.md has the keys of each command.
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import tempfile
 import traceback
@@ -17,14 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from pydantic_core import to_jsonable_python
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from engine.base.errors import ConfigError, FedskewError, RunError
+from engine.base.json_text import json_text
 from engine.base.opening import regular
 from fedskew.cli import child
+from fedskew.lab.shown import plain_console, printable
 
 Json = Annotated[
     bool,
@@ -32,15 +30,6 @@ Json = Annotated[
 ]
 
 WRONG = ("field", "value", "rule", "repair")  # of a ConfigError
-
-
-def plain_console(**options: Any) -> Console:
-    """Return a console for which ``[/red]`` in a folder's name is no markup, and ``:red:`` no picture.
-
-    What is to be bold has a style. Rich's statuses and columns of progress bars read markup all the same: a text that
-    is not the engine's own reaches them as :class:`rich.text.Text`, or with ``markup=False``.
-    """
-    return Console(markup=False, emoji=False, **options)
 
 
 console = plain_console(stderr=True)
@@ -54,13 +43,6 @@ def table(head: Sequence[str], rows: Iterable[Iterable[object]], title: str | No
     return made
 
 
-def progress_bar(of: str) -> Progress:
-    """Return a bar that counts what it is of, with a text of each task's own: its field ``now``."""
-    now = TextColumn("{task.fields[now]}", markup=False)
-    columns = (TextColumn(of), BarColumn(), MofNCompleteColumn(), now, TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console)
-
-
 def say(text: object) -> None:
     """Print a text for people to standard error, as it is: no line is broken, nothing is coloured."""
     console.print(text, highlight=False, soft_wrap=True)
@@ -68,7 +50,8 @@ def say(text: object) -> None:
 
 def print_result(text: str) -> None:
     """Print what programs read to standard output."""
-    print(text, file=_Object.stream or sys.stdout, flush=True)
+    stream = _Object.stream or sys.stdout
+    print(printable(text) if stream.isatty() else text, file=stream, flush=True)
 
 
 def print_line(text: str) -> None:
@@ -118,17 +101,8 @@ def alone_on_stdout(words: Sequence[str]) -> Iterator[None]:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print the command's object in one line, if one is wanted; numbers that are not finite are null."""
     if _Object.wanted and not _Object.printed:
+        print_result(json_text(document))
         _Object.printed = True
-        print_result(json.dumps(plain(document), allow_nan=False))
-
-
-def plain(value: Any) -> Any:
-    """Return ``value`` as JSON has it: paths and whatever else JSON lacks as text (bytes in base64), NaN as None."""
-    return to_jsonable_python(value, inf_nan_mode="null", bytes_mode="base64", fallback=_number_or_text)
-
-
-def _number_or_text(value: Any) -> Any:
-    return value.item() if callable(getattr(value, "item", None)) else str(value)  # a number of numpy's or torch's
 
 
 def print_error(error: FedskewError) -> None:

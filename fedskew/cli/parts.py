@@ -12,30 +12,47 @@ import typer
 
 from engine.base.errors import ConfigError, nearest, one_line, require
 from engine.experiment import CHOICES
+from fedskew.cli.naming import is_name, joined, overridden
 from fedskew.cli.output import print_json, print_line, say
 
 
 def check_command(
     what: Annotated[
-        str,
+        list[str],
         typer.Argument(
+            callback=joined,
             autocompletion=lambda: [name for registry in CHOICES.values() for name in registry.names()],
-            help="a Python file with parts of your own, or the name of a part",
+            help="a Python file with parts of your own, the name of a part, or data: data.name=parquet data.root=DIR",
         ),
     ],
     full: Annotated[bool, typer.Option("--full", help="on one, two and three Ray actors and on a card, too")] = False,
 ) -> None:
-    """Check parts at their defaults on small data: a line for each check, exit code 1 if one fails."""
+    """Check parts at their defaults on small data: a line for each check, exit code 1 if one fails.
+
+    Of data that key=value pairs name: tell what is read of them and how, without training.
+    """
+    if not is_name(what[0]):
+        _tell_data(what)
+        return
+    require(len(what) == 1, "NAME", " ".join(what), "is more than one part", "check each by itself")
     checked = []
-    for section, name in _parts(what):
+    for section, name in _parts(what[0]):
         print_line(f"{section} {name}")
         checked.append({"section": section, "name": name, "checks": _shown(_checked(section, name, full))})
     statuses = Counter(check["status"] for part in checked for check in part["checks"])
     counts = {"ok": statuses["ok"], "failed": statuses["FAILED"], "skipped": statuses["skipped"]}
     print_line(", ".join(f"{count} {name}" for name, count in counts.items()))
-    print_json({**counts, "parts": checked})
+    print_json({**counts, "parts": checked, "data": None})
     if counts["failed"]:
         raise typer.Exit(1)
+
+
+def _tell_data(words: list[str]) -> None:
+    data = overridden(words, "laptop").data.load()
+    found = {"name": data.name, "train": len(data.train), "test": len(data.test), "shape": data.shape}
+    print_line("\n  ".join((", ".join(f"{key} {value}" for key, value in found.items()), *data.told)))
+    found |= {"classes": data.classes, "told": data.told}
+    print_json({"ok": 0, "failed": 0, "skipped": 0, "parts": [], "data": found})
 
 
 def _parts(what: str) -> list[tuple[str, str]]:

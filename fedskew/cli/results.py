@@ -102,7 +102,11 @@ def compare_command(
     from engine.results.frames import load_results
     from fedskew.lab.comparing.sides import compare
 
-    found = compare(load_results(*folders).folders, metric or [])
+    sides = load_results(*folders).folders  # without those that cannot be read
+    require(
+        len(sides) == len(folders), "folders", ", ".join(map(str, folders)), "are not all whole", "name those alone"
+    )
+    found = compare(sides, metric or [])
     if json_wanted():
         print_json(found.to_mapping())
     else:
@@ -137,26 +141,27 @@ def _pairs_table(pairs: Sequence[Pair], interval: str) -> Table:
     """Return a row for each pair of cells: of one metric under its name, and without columns that say nothing."""
     from fedskew.lab.quantities import quantity
 
+    names = ("metric", "cell", pairs[0].first, pairs[0].second, "difference", f"95 % {interval}", "p (Holm)", "seeds")
     rows = []
     for pair in pairs:
         measured = quantity(pair.metric)
         bounded = math.isfinite(pair.low)
         rows.append(
-            {
-                "metric": measured.short,
-                "cell": pair.cell,
-                pair.first: measured.text(pair.mean_first),
-                pair.second: measured.text(pair.mean_second),
-                "difference": measured.difference(pair.difference, unit=True),
-                f"95 % {interval}": " to ".join(map(measured.difference, (pair.low, pair.high))) * bounded,
-                "p (Holm)": f"{pair.p_holm:.3g}" * (bounded and math.isfinite(pair.p_holm)),
-                "seeds": ", ".join(map(str, pair.seeds)),
-            }
+            (
+                measured.short,
+                pair.cell,
+                measured.text(pair.mean_first),
+                measured.text(pair.mean_second),
+                measured.difference(pair.difference, unit=True),
+                " to ".join(map(measured.difference, (pair.low, pair.high))) * bounded,
+                f"{pair.p_holm:.3g}" * (bounded and math.isfinite(pair.p_holm)),
+                ", ".join(map(str, pair.seeds)),
+            )
         )
-    names = [name for name in rows[0] if any(row[name] for row in rows)]
-    alone = len({row["metric"] for row in rows}) == 1
-    title = rows[0][names.pop(0)] if alone else None
-    made = table(names, [[row[name] for name in names] for row in rows], title, box=None)
+    alone = len({row[0] for row in rows}) == 1
+    shown = [place for place in range(alone, len(names)) if any(row[place] for row in rows)]
+    title = rows[0][0] if alone else None
+    made = table([names[place] for place in shown], [[row[place] for place in shown] for row in rows], title, box=None)
     for column in made.columns:
         column.overflow, column.no_wrap = "fold", column.header == "difference"
     return made

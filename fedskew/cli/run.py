@@ -13,19 +13,19 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from engine.algorithm.personalised import has_global_model
 from engine.base import errors
-from engine.base.errors import ConfigError, FedskewError
+from engine.base.errors import ConfigError, FedskewError, RunError
 from engine.experiment import CHOICES, IDENTITY, Experiment
-from engine.record.metrics import METRICS, PERSONAL
-from engine.record.run_folder import BREAKS_PRIVACY, Row, RunFolder
+from engine.record.run_folder import BREAKS_PRIVACY, RunFolder
 from engine.record.store import StageStore, check_store
 from engine.run.preparing import check_code
 from engine.run.run import Run, RunObserver
 from fedskew.cli import child
 from fedskew.cli.naming import Address, Folder, Overrides, Profile, Track, What, named
-from fedskew.cli.output import console, leave_streams_to_ray, print_json, progress_bar, say, table, unforeseen
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, unforeseen
+from fedskew.lab.run_line import RunLine, summary_table
 from fedskew.lab.run_pictures import RunPictures
+from fedskew.lab.shown import Shown
 from fedskew.trackers.tracking import OnRound, Target, parsed, tracked
 
 
@@ -94,29 +94,32 @@ def _run(
         say(f"{folder.path} is finished already; --overwrite starts it again")
         _tell(done, folder)
         return
-    with tracked(track, folder.path, lambda _, text: say(text)) as look, _Interrupts() as interrupts:
+    with tracked(track, folder.path, lambda _, text: say(text)) as look:
         if experiment.execution.actors:
             leave_streams_to_ray()
         with console.status("data, Ray and actors"):
             store = StageStore(shared.resolve()) if shared else None
-            observers = [_LeavesRay(), RunPictures(), OnRound(look)]
+            observers = [finishes := _Finishes(), RunPictures(), OnRound(look)]
             run = Run.open(experiment, out, address, overwrite, store, observers)
         show_header(run)
         if run.round:
             console.print(f"continuing after round {run.round}")
         again = errors.resume_command(folder.path, address)
         child.again(again)
-        try:
-            _advance(run, interrupts, until)
-        except FedskewError:
-            with contextlib.suppress(Exception):
-                run.close()  # what was done before the error is kept
-            raise
-        except Exception as error:  # of an algorithm's hooks, for example: not written for users
-            with contextlib.suppress(Exception):
-                run.close()
-            raise unforeseen(error, folder.path / "log.txt", again) from error
-        summary = run.close()
+        with _Interrupts() as interrupts:  # before, nothing is lost by an interrupt
+            try:
+                _advance(run, interrupts, until)
+            except FedskewError:
+                with contextlib.suppress(Exception):
+                    run.close()  # what was done before the error is kept
+                raise
+            except Exception as error:  # of an algorithm's hooks, for example: not written for users
+                with contextlib.suppress(Exception):
+                    run.close()
+                raise unforeseen(error, folder.path / "log.txt", again) from error
+            summary = run.close()
+    if finishes.unprinted:
+        raise finishes.unprinted
     _tell(summary, folder)
     if not run.finished:
         say(again)
@@ -124,30 +127,34 @@ def _run(
 
 
 def _tell(summary: dict[str, Any], folder: RunFolder) -> None:
-    show_summary(summary, folder)
+    console.print(summary_table(summary, folder))
     print_json({"folder": folder.path, **summary})
 
 
-class _LeavesRay(RunObserver):
-    """Gives Ray back before pictures are drawn, for which nobody needs it."""
+class _Finishes(RunObserver):
+    """Tells that all is saved, and gives Ray back, before pictures are drawn, for which nobody needs either."""
+
+    unprinted: RunError | None = None
 
     def on_end(self, run: Run, summary: Mapping[str, Any]) -> None:
-        if run.finished and run.experiment.execution.actors:
+        if not run.finished:
+            return
+        try:
+            print_json({"folder": run.folder.path, **summary})
+        except RunError as error:
+            self.unprinted = error
+        child.finished(f"{run.folder.path} is finished; it was stopped when only pictures and trackers were left to do")
+        if run.experiment.execution.actors:
             child.leave_ray()
 
 
 def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
     """Run to the end, or to a round, or until Ctrl-C, under a progress bar."""
-    with progress_bar("round") as bar:
-        task = bar.add_task("round", total=run.total_rounds, completed=run.done, now="")
+    with Shown(console) as shown:
+        line = RunLine(shown)
+        line.on_start(run)
         while not run.finished and not interrupts.asked and (until is None or run.round < until):
-            progress = run.advance(0.5, until)
-            scores = [row for row in progress.rows if row["accuracy"] is not None]
-            bar.update(task, completed=progress.done)
-            if scores:
-                bar.update(task, now=headline(scores[-1]))
-        if run.finished:  # perhaps before the last of its rounds
-            bar.update(task, total=run.done)
+            line.on_round(run, run.advance(0.5, until))
 
 
 class _Interrupts:
@@ -163,19 +170,13 @@ class _Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def _handle(self, *signal_and_frame: object) -> None:
-        if self.asked:
+        if self.asked or child.what_is_finished():
             raise KeyboardInterrupt
         self.asked = True
         console.print("stopping after this round; Ctrl-C again gives the round up; the last checkpoint is kept")
 
 
 # --- what is said of a run ---------------------------------------------------------------------------------------
-
-
-def headline(score: Row) -> str:
-    """Return an evaluation's scores for the progress bar; of a loss that is not finite there is no number."""
-    loss = "-" if score["loss"] is None else f"{score['loss']:.3f}"
-    return f"accuracy {score['accuracy']:.3f}  loss {loss}"
 
 
 def show_header(run: Run) -> None:
@@ -185,6 +186,7 @@ def show_header(run: Run) -> None:
     plain = experiment.to_mapping()
     lines = [
         f"data       {plain['data']['name']}, {len(run.labels)} images, {len(run.classes)} classes",
+        *(f"           {sentence}" for sentence in run.told),
         f"clients    {len(held)} with {held.min()} to {held.max()} images, median {statistics.median(held.tolist()):g}"
         + (f"; {len(sizes) - len(held)} without any take no part" if len(held) < len(sizes) else "")
         + (f"; {len(run.assignment.public)} images are public" if len(run.assignment.public) else "")
@@ -201,42 +203,3 @@ def show_header(run: Run) -> None:
     lines.append(f"where      {f'{actors} Ray actors' if actors else 'this process'}, {experiment.execution.device}")
     console.print(Text.assemble((experiment.name, "bold"), f"  {run.folder.path}"), highlight=False)
     say("\n".join(lines))
-
-
-def show_summary(summary: dict[str, Any], folder: RunFolder) -> None:
-    """Print the table of a run's results."""
-    title = f"{summary['name']}, {summary['algorithm']['name']}"
-    if summary.get("breaks_privacy"):
-        title += f" ({BREAKS_PRIVACY})"
-    before = list(summary.get("stage_accuracy", {}).items())[:-1]
-    best_of = f" of stage {summary['best_stage']}" if before and summary.get("best_stage") else ""
-    # Of a stage without rounds there is one evaluation, which is the test accuracy above.
-    calibrated = folder.experiment().without_rounds.intersection(list(summary.get("stage_accuracy", {}))[-1:])
-    last10 = [] if calibrated else [("mean of the last 10 rounds", _percent(summary["last10_accuracy"]))]
-    is_personal = summary.get("scope") == "personal"
-    of = ", personal models" if is_personal else ""
-    whose = {
-        stage.name: "" if has_global_model(stage.algorithm) or is_personal else ", own models"
-        for stage in folder.experiment().chain
-    }
-    pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "sampler")]
-    said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
-    own = [(METRICS[name].short, _percent(summary[name])) for name in PERSONAL if name in summary.keys() - said_above]
-    stopped = f", ended by stop.{summary['stopped_by']}" if summary.get("stopped_by") else ""
-    rows = (
-        (f"test accuracy{of}", _percent(summary["accuracy"])),
-        *((f"after stage {stage}{whose[stage]}", _percent(accuracy)) for stage, accuracy in before),
-        ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
-        *last10,
-        *own,
-        ("rounds", f"{summary['rounds']}{stopped}"),
-        ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
-        ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),
-        ("weights", f"{summary['weights_sha256'][:16]}…"),
-        ("pictures", ", ".join(str(path) for path in pictures if path.exists())),
-    )
-    console.print(table(("", ""), rows, title, show_header=False))
-
-
-def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{100 * fraction:.2f} %"

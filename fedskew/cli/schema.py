@@ -14,11 +14,12 @@ from typing import Any
 import pydantic
 
 from engine.base.declared import Declared, declared
+from engine.base.json_text import plain
 from engine.base.registry import Registry
 from engine.experiment import CHOICES, SECTIONS, Experiment
 from engine.experiment.dotted_keys import SYMBOLS
 from fedskew.cli.listing import said_of
-from fedskew.cli.output import json_wanted, plain, print_json
+from fedskew.cli.output import json_wanted, print_json
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

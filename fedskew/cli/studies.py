@@ -19,7 +19,8 @@ from engine.base.files import write_atomically
 from engine.base.writable import check_writable
 from engine.experiment import CHOICES, Experiment
 from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, numbers, overridden
-from fedskew.cli.output import console, leave_streams_to_ray, print_json, progress_bar, say, table
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, table
+from fedskew.lab.shown import progress_bar
 
 if TYPE_CHECKING:
     from engine.models.cost import ModelCost
@@ -192,7 +193,7 @@ def scale_command(
     predict: Annotated[str | None, typer.Option(help="actors to predict for: 8,64; none: twice, four times")] = None,
     turns: Annotated[int, typer.Option(help="of each setting")] = 3,
     seconds: Annotated[float, typer.Option(help="of a turn, about; at least one round")] = 2.0,
-    output: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
+    out: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
     address: Address = None,
 ) -> None:
     """Measure rounds per second over actors; fit a scaling law and say what it predicts.
@@ -208,8 +209,8 @@ def scale_command(
     require(turns <= MOST_TURNS, "--turns", turns, f"must be at most {MOST_TURNS}", "lower it")
     require(seconds > 0, "--seconds", seconds, "must be above 0", "for example --seconds 2")
     require(seconds <= 3600, "--seconds", seconds, "must be at most an hour", "for example --seconds 2")
-    if output is not None:
-        check_writable(output, "--output")
+    if out is not None:
+        check_writable(out, "--out", locks=True)
     counts, wished = numbers("--actors", actors), numbers("--predict", predict)
     for count in wished or ():
         require(count >= 1, "--predict", count, "must be at least 1", "the laws are of actors, not of this process")
@@ -226,7 +227,7 @@ def scale_command(
             overrides = [*sizes_for(most), *overrides]
         experiment = experiment.override(overrides)
         cohort = scaling.cohort_of(experiment)
-        study = scaling.Study(experiment, cohort, counts, machine, turns, seconds, output)
+        study = scaling.Study(experiment, cohort, counts, machine, turns, seconds, out)
     leave_streams_to_ray()
     try:
         _measure(study, address)
@@ -263,7 +264,7 @@ def _measure(study: Study, address: str | None) -> None:
         from engine.worker.ray import cluster
 
         cluster.connect(study.experiment_of(study.sweeps["strong"][-1]).execution, address)
-    with progress_bar("turn") as bar:
+    with progress_bar("turn", console) as bar:
         task = bar.add_task("turn", total=total, completed=total - left, now="starting")
 
         def tell(setting: Setting) -> None:

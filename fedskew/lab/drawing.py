@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -21,6 +23,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.style import context
 
+from engine.base.errors import FedskewError, one_line
+
+log = logging.getLogger("fedskew")
+T = TypeVar("T")
 STYLE = Path(__file__).with_name("house.mplstyle")
 _OWN: Any = matplotlib.rc_params_from_file(STYLE, use_default_template=False)
 CATEGORIES: tuple[str, ...] = tuple(_OWN["axes.prop_cycle"].by_key()["color"])
@@ -31,6 +37,17 @@ PANEL, MIDDLE, WIDE = 4.2, 6.4, 8.8  # inches
 # Decorates what draws. From matplotlib's own defaults on: a matplotlibrc that asks for TeX or a dark style must not
 # change a report.
 styled = context(["default", STYLE])
+
+
+def drawn(what: str, make: Callable[[], T], without: T) -> T:
+    """Return what ``make`` draws; ``without``, and a line in the log, where a value has no place in a picture."""
+    try:
+        return make()
+    except FedskewError:
+        raise
+    except Exception as error:  # whatever the libraries say of 1e308, of letters and of names
+        log.warning("%s cannot be drawn and is left out (%s: %s)", what, type(error).__name__, one_line(str(error)))
+        return without
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +73,15 @@ class Drawing:
 
     @styled
     def _printed(self, canvas: type[FigureCanvasBase], form: str, dots: int, metadata: dict[str, None]) -> bytes:
-        made = io.BytesIO()
-        self.figure.set_dpi(dots)
-        with warnings.catch_warnings():  # for letters that DejaVu lacks a box stands
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            canvas(self.figure).print_figure(made, format=form, dpi=dots, metadata=metadata)
-        return made.getvalue()
+        def painted(figure: Figure) -> bytes:
+            made = io.BytesIO()
+            figure.set_dpi(dots)
+            with warnings.catch_warnings():  # for letters that DejaVu lacks a box stands
+                warnings.filterwarnings("ignore", message="Glyph .* missing from")
+                canvas(figure).print_figure(made, format=form, dpi=dots, metadata=metadata)
+            return made.getvalue()
+
+        return drawn(f"{self.name}.{form}", lambda: painted(self.figure), b"") or painted(new_figure())
 
     @property
     def address(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,9 +42,13 @@ def answer(frames: Frames, query: str) -> pa.Table:
                 if re.search(rf"\b{name}\b", query, re.IGNORECASE):
                     table = frames.arrow(name)
                     columns[name] = table.schema.names
+                    alike = [one for one, n in Counter(map(str.casefold, table.schema.names)).items() if n > 1]
+                    require(not alike, "axis", ", ".join(alike), "stands for two columns in SQL", "use load_results")
                     connection.register(name, table)
             connection.execute("SET lock_configuration = true")
-            return connection.sql(query).to_arrow_table()
+            found = connection.sql(query)
+            # Of columns with one name, as a join has, each gets its own: those that DuckDB gives them in a subquery.
+            return found.to_arrow_table().rename_columns(found.project("*").columns)
     except duckdb.Error as error:
         raise _told(query, str(error), columns) from None
 

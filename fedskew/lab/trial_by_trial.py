@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.base.errors import FedskewError, RunFolderError
+from engine.record.sweep_files import setting_at
 from engine.results.loading import trial_records
 from engine.results.settings import setting_label
 from engine.results.trials import read_json, read_yaml
@@ -43,8 +44,9 @@ def trial_by_trial(
             reasons.append(str(error))
             continue
         about = read_json(target / "summary.json")
-        values = {name: _plain(record["setting"].get(name)) for name in axes}
-        label = setting_label({name: record["setting"].get(name) for name in axes})
+        setting = setting_at(record, about["round"])
+        values = {name: _plain(setting.get(name)) for name in axes}
+        label = setting_label({name: setting.get(name) for name in axes})
         start = {"trial": record["trial"], "setting": label, "seed": record["seed"]} | values
         found.append((start | {"stage": about["stage"], "round": about["round"]}, target, about))
     if not found:

@@ -95,6 +95,8 @@ def is_one_vector(spec: ModelSpec) -> None:
     """Demand that another model with the same weights and buffers gives the same scores: there is nothing else."""
     name, (first, x) = type(spec).__name__, _made(spec)
     other, shape = _made(spec, "others")[0], shape_for(spec)
+    constants = {name: own for name, own in first.named_parameters() if not own.requires_grad}
+    other.load_state_dict(constants, strict=False)
     one, two = (FlatNet(model, torch.device("cpu"), torch.float32, shape) for model in (first, other))
     two.load(one.weights, one.buffers)
     with torch.no_grad():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from engine.base.errors import FedskewError, ResourceError, RunFolderError, nearest, require
-from engine.base.files import write_atomically, writing
+from engine.base.errors import ConfigError, FedskewError, ResourceError, RunFolderError, nearest, require
+from engine.base.files import holds_results, refuse_links, write_atomically
+from engine.base.writable import check_no_results
 from fedskew.trackers.records import Push
-from fedskew.trackers.tracking import TRACKERS, Target, default_place, described, without_password
+from fedskew.trackers.tracking import TRACKERS, Bounded, Target, default_place, described, within, without_secrets
 
 FILES = ("csv", "parquet")
 KINDS = (*TRACKERS, *FILES)
@@ -30,7 +32,7 @@ def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
     adds what has come. Raises :class:`FedskewError` for what cannot be read, reached or written.
     """
     require(kind in KINDS, "--to", kind, "is no place for results", nearest(kind, KINDS))
-    if not any((folder / name).is_file() for name in ("sweep.yaml", "experiment.yaml")):
+    if not holds_results(folder):
         raise RunFolderError(f"{folder} is neither a run nor a sweep: it has no experiment.yaml and no sweep.yaml")
     if kind in FILES:
         out = Path(place) if place else folder / "tables"
@@ -38,28 +40,25 @@ def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
         return Exported(str(out), ", ".join(path.name for path in paths), len(paths))
     target = Target(kind, place or default_place(kind, folder))
     target.check("--to", folder)
-    tracker = None
     try:
-        tracker = target.open()
-        push = Push(folder, tracker)
-        push.once()
+        tracker: Any = Bounded(within(target.open))
+        with closing(tracker):
+            push = Push(folder, tracker)
+            push.once()
     except FedskewError:
         raise
     except Exception as error:  # whatever a library, a network or a server does
-        reason = described(error)
-        raise ResourceError(f"{target} cannot be reached or written ({reason}); mend that and export again") from error
-    finally:
-        if tracker is not None:
-            tracker.close()
+        reason = described(error, target.place)
+        raise ResourceError(f"{target} cannot be reached or written ({reason}); mend that and export again") from None
     told = f"{push.points:,} new numbers, runs: {push.records:,}"
-    return Exported(without_password(target.place), told, push.points)
+    return Exported(without_secrets(target.place), told, push.points)
 
 
 def write_tables(folder: Path, kind: str, out: Path) -> list[Path]:
     """Write the tables of ``fedskew.load_results(folder)`` to ``out``, as ``kind`` (csv or parquet); their paths.
 
-    A second export writes the same bytes. Raises :class:`FedskewError` for a folder that cannot be read, and
-    :class:`WriteError` where the disk fails.
+    A second export writes the same bytes. Raises :class:`FedskewError` for a folder that cannot be read, and for a
+    place that cannot be written, or that is the folder of a run or a sweep, whose own tables have these names.
     """
     import pyarrow.parquet as pq
 
@@ -67,9 +66,11 @@ def write_tables(folder: Path, kind: str, out: Path) -> list[Path]:
     from engine.results.frames import load_results
     from engine.results.frames.frame_columns import TABLES
 
+    check_no_results(out, "--to")
     frames, paths = load_results(folder), list[Path]()
-    with writing(out):
+    try:
         out.mkdir(parents=True, exist_ok=True)
+        refuse_links(out)
         for name in TABLES:
             path = out / f"{name}.{kind}"
             if kind == "csv":
@@ -79,4 +80,6 @@ def write_tables(folder: Path, kind: str, out: Path) -> list[Path]:
                 pq.write_table(frames.arrow(name), content, compression="zstd")
                 write_atomically(path, content.getvalue())
             paths.append(path)
+    except OSError as error:
+        raise ConfigError("--to", out, f"cannot be written ({error.strerror or error})", "name another place") from None
     return paths

@@ -21,7 +21,7 @@ from engine.record.columns import SCHEMAS
 from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import CODE
-from engine.record.sweep_files import RECORD, read_plan, read_record
+from engine.record.sweep_files import RECORD, read_plan, read_record, setting_at
 
 TABLES = ("rounds", "evaluations")  # whose numbers are told
 CLASSES = 100  # of which single accuracies are told; those of more are in the tables
@@ -186,10 +186,11 @@ def run_record(path: Path, trial: Mapping[str, Any] | None = None, sweep: Record
     tags = {"fedskew.folder": path.name, "fedskew.version": __version__}
     started = _written(path / "experiment.yaml") or _written(path / RECORD) or 0.0
     if trial is None or sweep is None:
-        digest = RunFolder(path).experiment().digest
+        # Of one that has ended it is written down: to build the experiment may need a table that lies elsewhere.
+        digest = _mapping(path / "summary.json").get("experiment") or RunFolder(path).experiment().digest
         tags |= {"fedskew.kind": "run", "fedskew.experiment": digest}
         return Record(f"{digest}-{begins}", str(config.get("name", path.name)), flat(config), tags, started)
-    setting = {f"setting.{name}": value for name, value in flat(trial["setting"]).items()}
+    setting = {f"setting.{name}": value for name, value in flat(setting_at(trial, trial.get("rounds", 0))).items()}
     tags |= {"fedskew.kind": "trial", "fedskew.sweep": sweep.key, "fedskew.trial": str(trial["trial"])}
     key = f"{sweep.key}/{trial['trial']}" + (f"-{begins}" if begins else "")
     params = {**flat(config), **setting, "seed": trial["seed"]}

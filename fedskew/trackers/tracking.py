@@ -15,12 +15,17 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from engine.base.errors import ConfigError, nearest, one_line, require
+from engine.base.files import holds_results
 from engine.run.local_driver import Progress
 from engine.run.run import Run, RunObserver
 from fedskew.trackers.records import Push, Tracker
@@ -31,6 +36,7 @@ Say = Callable[[int, str], None]  # takes a level of logging, and a sentence
 LOOK = 1.0  # seconds between two passes over a folder, at least
 SHARE = 20  # of a pass's own time: a tracker takes no more than a twentieth of a core
 LATEST = 60.0  # seconds between two tries of a tracker that fails, at most
+ANSWER = 120.0  # seconds that a call of an export may take
 PATIENCE = 30.0  # seconds that a tracker is waited for, once the run is over
 
 
@@ -42,7 +48,7 @@ class Target:
     place: str
 
     def __str__(self) -> str:
-        return f"{self.kind}:{without_password(self.place)}"
+        return f"{self.kind}:{without_secrets(self.place)}"
 
     def open(self) -> Tracker:
         """Import the tracker's library and reach its store; the errors are the library's own."""
@@ -74,16 +80,29 @@ def parsed(texts: str | Iterable[str], option: str = "--track") -> tuple[Target,
     targets = []
     for text in [texts] if isinstance(texts, str) and texts else texts:
         kind, colon, place = text.partition(":")
-        require(kind in TRACKERS, option, without_password(text), "names no tracker", nearest(kind, TRACKERS))
+        require(kind in TRACKERS, option, without_secrets(text), "names no tracker", nearest(kind, TRACKERS))
         require(bool(colon and place), option, text, "names no place", f"for example {kind}:FOLDER")
         targets.append(Target(kind, place))
         targets[-1].check(option)
     return tuple(targets)
 
 
-def without_password(text: str) -> str:
-    """Return a URI without the user and the password that it may hold."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
+def without_secrets(place: str) -> str:
+    """Return a URI as it may be shown: without user, password, query and fragment. A folder stays as it is.
+
+    Nobody knows where a password ends that has a slash or a question mark in it: nothing of such a URI is shown.
+    """
+    scheme, is_uri, _ = place.partition("://")
+    try:
+        parts = urlsplit(place)
+    except ValueError:  # an address in brackets that is none
+        return f"{scheme}://..."
+    if not is_uri:
+        return place
+    if parts.netloc and "@" in parts.path + parts.query + parts.fragment:
+        return f"{scheme}://..."
+    host = parts.netloc.rpartition("@")[2]
+    return f"{scheme}://{host}{parts.path}" + "?..." * bool(parts.query or parts.fragment)
 
 
 @contextmanager
@@ -109,6 +128,36 @@ def tracked(targets: Sequence[Target], folder: Path, say: Say) -> Iterator[Calla
             thread.finish()
         for thread in threads:
             say(*thread.outcome(max(deadline - time.monotonic(), 0.0)))
+
+
+def within(call: Callable[..., Any], *values: Any) -> Any:
+    """Call and return what comes of it, or raise TimeoutError after a while.
+
+    A library's own deadlines are of each read: a server that sends a byte now and then meets them all.
+    """
+    outcome = Future[Any]()
+
+    def work() -> None:
+        try:
+            outcome.set_result(call(*values))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name="tracker's call", daemon=True).start()
+    try:
+        return outcome.result(ANSWER)
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"no whole answer in {ANSWER:g} s") from None
+
+
+class Bounded:
+    """A tracker whose every call ends, see :func:`within`."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(within, getattr(self._tracker, name))
 
 
 class OnRound(RunObserver):
@@ -156,7 +205,8 @@ class _Thread:
 
     def _repair(self) -> str:
         words = ["fedskew", "export", str(self._folder), "--to", str(self._target)]
-        return f"{shlex.join(words)} makes it whole"
+        hidden = ", with what is left out of its address," * str(self._target).endswith("...")
+        return f"{shlex.join(words)}{hidden} makes it whole"
 
     def _follow(self) -> None:
         failures = 0
@@ -182,7 +232,7 @@ class _Thread:
 
     def _look(self) -> str:
         """Tell what is new; return the error if there was one."""
-        if not any((self._folder / name).is_file() for name in ("sweep.yaml", "experiment.yaml")):
+        if not holds_results(self._folder):
             return ""
         before = 0
         try:
@@ -195,7 +245,7 @@ class _Thread:
             self._points += self._push.points - before if self._push else 0
             self._close()
             self._push = None  # what the tracker has is asked anew
-            return described(error)
+            return described(error, self._target.place)
         self._points += self._push.points - before
         return ""
 
@@ -205,12 +255,17 @@ class _Thread:
             if tracker is not None:
                 tracker.close()
         except Exception as error:
-            self._error = self._error or described(error)
+            self._error = self._error or described(error, self._target.place)
 
 
-def described(error: Exception) -> str:
-    """Write an error of a library's in a line, without passwords."""
-    return without_password(one_line(f"{type(error).__name__}: {' '.join(str(error).split())}"))[:300]
+def described(error: Exception, place: str) -> str:
+    """Write an error of a library's in a line; ``place``: what it was given, no hidden word of which is repeated."""
+    shown, words = without_secrets(place), re.compile(r"\w+")
+    hidden = {*words.findall(f"{place} {unquote(place)}")} - {*words.findall(shown)}
+    text = " ".join(str(error).split()).replace(place, shown)
+    text = words.sub(lambda word: "..." if word[0] in hidden else word[0], text)
+    text = re.sub(r"[\w+.-]+://\S+", lambda uri: without_secrets(uri[0]), text)  # of a proxy, say
+    return one_line(f"{type(error).__name__}: {text}")[:300]
 
 
 def default_place(kind: str, folder: Path) -> str:

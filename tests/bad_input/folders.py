@@ -326,7 +326,7 @@ OTHERS = [
     Case("no turn", ("scale", "--turns", "0")),
     Case("turns without end", ("scale", "--turns", "1000000000000000")),
     Case("a turn without end", ("scale", "--seconds", "inf")),
-    Case("a study where nothing can be", ("scale", "--output", "/proc/nowhere")),
+    Case("a study where nothing can be", ("scale", "--out", "/proc/nowhere")),
     Case("no round of an executor", ("tune-executor", "--rounds", "0")),
     Case("an executor's file where nothing can be", ("tune-executor", "--out", "/proc/nowhere/x.yaml")),
     Case("a list that is none", ("list", "colours")),

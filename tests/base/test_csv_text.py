@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import engine
-from engine.base.csv_text import csv_text, guarded, plain_text
+from engine.base.csv_text import MARK, csv_text, guarded
 from fedskew.lab.frames import write_frame
 from fedskew.lab.report import write
 from tests.support.report_pages import small
@@ -27,7 +27,7 @@ HARMLESS = ["", "a=1", "0.1", "fedprox(mu=-1)", " a"]
 def test_every_text_comes_back_and_none_begins_as_a_formula(text: str) -> None:
     """Kills: a guard that loses a text, one that two texts share, one that passes over a sign."""
     cell = guarded(text)
-    assert plain_text(cell) == text
+    assert cell.removeprefix(MARK) == text
     assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
     assert (cell == text) == (not text.startswith((*"=+-@\t\r\n", "'")))
 
@@ -41,7 +41,7 @@ def test_texts_are_guarded_and_numbers_are_numbers(dtype: object) -> None:
     text = csv_text(frame)
     assert text.splitlines()[0].replace('"', "") == "text,'=head,'-mixed"
     read = pd.read_csv(io.StringIO(text, newline=""), keep_default_na=False)
-    assert [plain_text(cell) for cell in read["text"]] == [*FORMULAS, *TORN, *HARMLESS]
+    assert [cell.removeprefix(MARK) for cell in read["text"]] == [*FORMULAS, *TORN, *HARMLESS]
     assert read["'=head"].tolist() == frame["=head"].tolist()
     assert csv_text(pd.DataFrame({"=head": [-0.5]})) == "'=head\n-0.5\n"
     assert read["'-mixed"].tolist()[:5] == ["-1.5", "'-1.5", "", "True", "[1, 2]"]

@@ -11,10 +11,11 @@ import pytest
 import typer.main
 
 from engine.base import errors
+from engine.base.json_text import plain
 from fedskew.cli import listing, results
 from fedskew.cli.child import stop_code
 from fedskew.cli.main import app
-from fedskew.cli.output import alone_on_stdout, plain, print_json
+from fedskew.cli.output import alone_on_stdout, print_json
 from tests.support.command_line import SMALL
 from tests.support.loops import each
 from tests.support.scripting_page import ERROR, EXIT_CODES, HEADINGS, keys

@@ -77,7 +77,8 @@ def test_a_command_that_ends_has_its_own_exit_code(body: str, code: int) -> None
         ("os._exit(1)", 3, "the command's process died, as it does when Ray's server (GCS), raylet or agent has died"),
         ("os.kill(os.getpid(), signal.SIGABRT)", 3, "as it does when Ray's server"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", 3, "the command's process died by SIGSEGV"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "the command was stopped by SIGTERM"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "the command was stopped by SIGTERM; "),
+        ("os.kill(os.getpid(), signal.SIGUSR1)", 138, "the command was stopped by SIGUSR1; "),
         ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed, perhaps for want of memory"),
     ],
 )
@@ -98,6 +99,31 @@ def test_a_process_that_dies_in_the_middle_of_a_line() -> None:
 def test_a_process_that_dies_at_once_is_called_again() -> None:
     """Kills: a way to go on with what has not begun."""
     assert ends("os._exit(1)")[2].endswith("; give the command again\n")
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGUSR1"])
+def test_a_command_whose_work_is_saved_has_finished(number: str) -> None:
+    """Kills: "stopped" for a signal that comes when all is saved and Ray, which takes handlers with it, is leaving."""
+    body = f"child.finished('a b is finished; x')\nsignal.signal(signal.{number}, signal.SIG_DFL)\n"
+    assert ends(f"{body}os.kill(os.getpid(), signal.{number})") == (0, "", "\na b is finished; x\n")
+    assert (
+        ends("child.finished('a')\nos.kill(os.getpid(), signal.SIGKILL)")[0] == 137
+    )  # nobody knows what it had not said
+
+
+def test_closed_streams_are_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an AttributeError where Python has no stream; a pipe or a file of ours that gets a stream's number, and
+    what is printed."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    body = f"print('lost'), print('lost', file=sys.stderr), open({str(tmp_path)!r} + '/ran', 'w').close()"
+
+    def close_all() -> None:
+        for number in range(3):
+            os.close(number)
+
+    with started(body, stdin=None, stdout=None, stderr=None, preexec_fn=close_all) as process:
+        assert process.wait(timeout=60) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["ran"]
 
 
 def test_what_happens_after_the_last_word_changes_nothing() -> None:
@@ -238,21 +264,26 @@ def test_what_libraries_write_is_kept_apart(tmp_path: Path, monkeypatch: pytest.
     assert ends("os._exit(1)")[2].endswith("died; give the command again\n") and [*tmp_path.iterdir()] == [said]
 
 
-def test_a_terminal_that_is_gone_is_written_to_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_is_gone_is_written_to_no_more() -> None:
     """Kills: a closed window that makes an error of each line, and exit code 1 in place of 129."""
     window, terminal = os.openpty()
     os.close(window)
-    with open(terminal, "w", encoding="utf-8") as lost:
-        with pytest.raises(OSError, match="Input/output error"):
-            os.write(terminal, b"stopped")
-        monkeypatch.setattr(sys, "stdout", lost)
-        child._leave_lost_terminal()
-        print("stopped", flush=True)
+    for name in ("stdout", "stderr"):
+        stream = child._Stream(os.dup(terminal), "w")
+        stream.is_of_results = name == "stdout"
+        assert stream.write(b"stopped") == 7
+        stream.close()
+    with pytest.raises(OSError, match="Input/output error"):
+        os.write(terminal, b"stopped")
+    os.close(terminal)
 
 
 @pytest.mark.parametrize(
     ("raised", "code", "told"),
-    [(EOFError("cut off"), 1, "error: EOFError: cut off"), (KeyboardInterrupt(), 130, "stopped")],
+    [
+        (EOFError("cut off"), 1, "error: EOFError: cut off"),
+        (KeyboardInterrupt(), 130, "stopped; give the command again"),
+    ],
 )
 def test_a_sentence_is_ours_and_not_typers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, told: str
@@ -265,6 +296,15 @@ def test_a_sentence_is_ours_and_not_typers(
     monkeypatch.setattr("fedskew.cli.listing.plain_console", raises)
     found, _, err = fedskew(monkeypatch, capsys, "list")
     assert found == code and err.startswith(told) and "Abort" not in err
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["doctor"], ["query", "--columns"]])
+def test_standard_output_that_is_full_is_told(words: list[str]) -> None:
+    """Kills: OSError with a traceback's place; the traceback of an error that cannot be printed as JSON either."""
+    command = [sys.executable, "-m", "fedskew.cli.launcher", *words]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: standard output cannot be written (No space left on device)\n")
 
 
 # --- Ray -----------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from engine.base.errors import ConfigError
+from engine.base.json_text import plain
 from engine.experiment import CHOICES, Experiment, keys
 from engine.sweeps.named import load
-from fedskew.cli.output import plain
 from fedskew.cli.schema import DIALECT, schema
 from tune_configs import EXPERIMENTS, SWEEPS
 

@@ -12,6 +12,7 @@ import struct
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -325,7 +326,7 @@ def parquet_pair(root: Path, names: bool = True, flat: bool = False, **columns: 
         ({"image_column": "img.pixels"}, "column 'img' has no field"),
         (
             {"image_column": "img", "label_column": "weight"},
-            "column 'weight' must hold whole numbers or texts",
+            "weight: has 1 different real numbers in .*train.parquet .0.5., and fedskew does no regression; bin them",
         ),
         ({"image_column": "img", "label_column": "gaps"}, "column 'gaps' has 1 empty values"),
         ({"image_column": "img", "label_column": "minus"}, "labels must not be negative"),
@@ -335,7 +336,7 @@ def test_a_wrong_column_is_named(tmp_path, fields, message):
     """Kills: a KeyError, NaN labels cast to numbers."""
     extra = {"weight": [0.5] * 6, "gaps": [None, 0, 0, 0, 0, 0], "minus": [-1] * 6}
     parquet_pair(tmp_path, names=False, **extra)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises((ConfigError, DataError), match=message):
         Parquet(root=str(tmp_path), **fields).load()
 
 
@@ -390,11 +391,17 @@ def test_images_of_two_sizes_are_refused_or_resized(tmp_path):
 
 
 def test_grey_among_coloured_images_is_refused(tmp_path):
-    """Kills: broadcasting a grey image over three channels unasked."""
+    """Kills: broadcasting a grey image over three channels unasked; a refusal that names no key; a key that is not
+    obeyed, or in the digest of who does not set it."""
     write_tree(tmp_path)
     (tmp_path / "train" / "owl" / "02.png").write_bytes(encode(RGB[2][:1]))
-    with pytest.raises(DataError, match=r"all grey or all coloured.*00\.png is RGB, .*02\.png is L"):
+    with pytest.raises(ConfigError, match=r"colour=None: .*00\.png is RGB, .*02\.png is L; set data\.colour=rgb or"):
         ImageFolder(root=str(tmp_path)).load()
+    colours: dict[Any, int] = {"rgb": 3, "grey": 1}
+    for colour, channels in colours.items():
+        data = ImageFolder(root=str(tmp_path), colour=colour).load()
+        assert data.shape == (channels, *RGB.shape[2:])
+    assert ImageFolder(root="x", colour=None).identity({"root": "x", "colour": None}) == {"root": "x"}
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", encode(RGB[0])[:200]])

@@ -84,7 +84,7 @@ def _of_data() -> list[Reader]:
 
     def read_images(path: Path) -> object:
         table = ParquetTable.open([path])
-        return table.values("label"), table.images("img", np.arange(len(table)))
+        return table.parts("label"), table.images("img", np.arange(len(table)))
 
     return [
         Reader("idx", _file("x", lambda path: read_idx(path, 3)), (idx,)),

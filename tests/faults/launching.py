@@ -23,10 +23,10 @@ from tests.faults import inject
 
 Process = subprocess.Popen[bytes]
 Deed = Callable[[Process, int | None], bool]  # (the command, who waits at the gate); whether it reached its victim
-EXIT_CODES = (0, 1, 2, DIED, 129, 130, 143)  # of docs/scripting.md
+EXIT_CODES = (0, 1, 2, DIED, 129, 130, 138, 143)  # of docs/scripting.md
 FOREIGN = ("Traceback", "the traceback is", "Fatal Python error", "*** SIG", "Stack trace")  # no user is to see them
 SESSIONS = "sessions"  # beside the events of a schedule: the numbers of the sessions that its launches began
-LAST_WORDS = re.compile(r"(error: |continue with: fedskew resume |stopped$)")
+LAST_WORDS = re.compile(r"(error: |continue with: fedskew resume |stopped; give the command again$| is finished; )")
 
 
 @dataclass

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from engine.base.errors import ConfigError
-from fedskew.lab.diagnosis.cka import chance, linear_cka, pairwise, profile
+from fedskew.lab.diagnosis.cka import chance, pairwise, profile
+from tests.support.linear_cka import linear_cka
 
 BOTH = pytest.mark.parametrize("estimator", ["biased", "unbiased"])
 

@@ -76,6 +76,17 @@ def verdict(cells: Cells, **changes: Any) -> Verdict:
 # --- the three words ----------------------------------------------------------------------------------
 
 
+def test_methods_are_claimed_by_their_names() -> None:
+    """Kills: a name that no method with fields has; two of one name taken for one, of which the last counts."""
+    methods = [{"name": "fedavg"}, {"name": "fedprox", "mu": 0.5}, {"name": "fedprox", "mu": 2}]
+    better = Claim("better", "made up", {"mu": "fedprox"}, {"mu": "fedavg"})
+    made = results({0.1: ([0.5, 0.52, 0.51], [0.3, 0.33, 0.3])}, [better], mu=[methods[1]] * 3 + [methods[0]] * 3)
+    (verdict,) = judge(made)
+    assert (verdict.verdict, verdict.effect) == ("held", pytest.approx(0.2))
+    (verdict,) = judge(replace(made, trials=made.trials.assign(mu=[methods[i] for i in (1, 1, 2, 0, 0, 0)])))
+    assert verdict.verdict == "undecided" and "is more than one setting; name its fields, too" in verdict.why
+
+
 def test_held() -> None:
     """Kills: samples compared unpaired (their luck is ten times the effect); better and worse swapped."""
     found = verdict({0.1: against([0.02, 0.025, 0.022]), 0.5: against([0.03, 0.031, 0.028])})

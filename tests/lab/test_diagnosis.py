@@ -38,11 +38,11 @@ from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.diagnosis import diagnosis, embedding
 from fedskew.lab.diagnosis import figures as drift_figures
 from fedskew.lab.diagnosis import folder as diagnosis_folder
-from fedskew.lab.diagnosis.cka import linear_cka
 from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions, balanced_rows, correlation, diagnose, measure
 from fedskew.lab.diagnosis.sweep import diagnose_sweep
 from fedskew.lab.replay import LocalModels, find, local_models, until
 from tests.support.folders import content
+from tests.support.linear_cka import linear_cka
 
 pytestmark = pytest.mark.slow
 

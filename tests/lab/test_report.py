@@ -13,19 +13,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
 
-from engine.base.errors import ConfigError
+from engine.base.errors import ConfigError, RunFolderError
 from engine.base.owned import owned
 from engine.experiment import Experiment
+from engine.results.frames import load_results
 from engine.results.loading import load
 from fedskew.lab.comparing.comparisons import comparisons, paper_frame
 from fedskew.lab.comparing.verdicts import judge
+from fedskew.lab.drawing import Drawing, new_panel
 from fedskew.lab.report import write
 from fedskew.lab.report.folder import PICTURES_AND_TABLES
 from fedskew.lab.report.paper_tables import paper_tables
+from fedskew.trackers.records import run_record, sweep_record
 from tests.support.foreign import ANYWHERE, Foreign
 from tests.support.report_pages import ATTACK, CLAIMS, FAILED, REASON, TABLE, check_self_contained, page_of, small
 from tests.support.sweep_folders import ALPHA, BASE, EPOCHS, MU, make_run
@@ -330,16 +334,82 @@ def test_a_single_run(tmp_path: Path) -> None:
 
 
 def test_a_schedule_is_shown(tmp_path: Path) -> None:
-    """Kills: a trial of population-based training shown as if it had kept what it began with."""
+    """Kills: a trial of population-based training shown as if it had kept what it began with; its last accuracy beside
+    a setting that its last rounds did not have, in the page, trials.parquet, the frames and to trackers; a change that
+    its weights never saw, since they are of the round before it."""
     made = small(tmp_path / "sweep", axes=(MU,))
     path = made / "trials" / "00003" / "trial.json"
     record = json.loads(path.read_text())
-    record["schedule"].append({"first_round": 3, "set": {"algorithm.mu": 0.12}, "parent": "ab"})
-    path.write_text(json.dumps(record))
+    began, last = record["setting"]["mu"], record["rounds"]
+    changes = [{"first_round": 1, "set": {"mu": began}, "parent": None, "from": None}]
+    changes += [{"first_round": 2, "set": {"mu": 0.12}, "parent": "ab", "from": "00001"}]
+    changes += [{"first_round": last + 1, "set": {"mu": 0.7}, "parent": "cd", "from": "00002"}]
+    path.write_text(json.dumps(record | {"schedule": changes}))
     write(made)
     head, rows = page_of(made).table("trials")
     schedules = [row[head.index("schedule")] for row in rows]
-    assert schedules == ["", "", "", "from round 3: algorithm.mu=0.12", "", "", "", ""]
+    told = f"from round 1: mu={began:g}; from round 2: mu=0.12, copied from 00001; "
+    told += f"from round {last + 1}: mu=0.7, copied from 00002"
+    assert schedules == ["", "", "", told, "", "", "", ""] and rows[3][head.index("mu")] == "0.12"
+    kept = pq.read_table(made / "trials.parquet").to_pylist()
+    for row in (kept[3], load_results(made).arrow("trials").to_pylist()[3]):
+        assert (row["mu"], row["parent"], json.loads(row["schedule"])) == (0.12, "00002", changes)
+    assert kept[2]["parent"] is kept[2]["schedule"] is None and kept[2]["mu"] != 0.12
+    above = sweep_record(made, yaml.safe_load((made / "sweep.yaml").read_text()))
+    told_of = run_record(path.parent, json.loads(path.read_text()), above)
+    assert told_of is not None and told_of.params["setting.mu"] == 0.12
+
+
+HARD = {  # values of an axis
+    "large": (-1e308, 1e308),
+    "small": (0.0, 5e-324),
+    "escapes": ("\x1b]0;a\x07\x9b31m\u202e", "a$\\frac$"),
+    "nul": ("a\0b", "c"),
+}
+
+
+@pytest.mark.pictures
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize("case", HARD)
+def test_a_picture_that_cannot_be_drawn_costs_that_picture(
+    tmp_path: Path, case: str, log: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kills: a report that dies of one value that has no place on an axis, or of letters that no font has."""
+    made = small(tmp_path / "sweep", axes=({**MU, "values": [0.0, 0.1], "log": log},))
+    values = dict(zip((0.0, 0.1), HARD[case], strict=True))
+    for path in (made / "trials").glob("*/trial.json"):
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"setting": {"mu": values[record["setting"]["mu"]]}}))
+    sweep = yaml.safe_load((made / "sweep.yaml").read_text())
+    sweep["axes"][0]["values"] = [*values.values()]
+    (made / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    path = write(made)
+    page = page_of(made)
+    check_self_contained(page)
+    assert len(page.table("trials")[1]) == 4 and (path.parent / "curves-accuracy.png").stat().st_size > 1000
+    lacks = "sensitivity cannot be drawn and is left out (" in caplog.text
+    assert lacks == (case == "large") == (not any(path.parent.glob("sensitivity*")))
+
+
+@pytest.mark.pictures
+def test_a_figure_that_cannot_be_painted_is_a_blank(caplog: pytest.LogCaptureFixture) -> None:
+    """Kills: an error of what paints, in the middle of a page; a page that has a broken picture."""
+    figure, axes = new_panel()
+    axes.set_title("$\\frac$")
+    assert len(Drawing("curves", "", figure).png) > 100
+    assert "curves.png cannot be drawn and is left out (" in caplog.text
+
+
+def test_numbers_of_hundreds_of_digits_are_refused(tmp_path: Path) -> None:
+    """Kills: a whole number that no real number has a place for, in a sweep, of which every table dies."""
+    made = small(tmp_path / "sweep", axes=(MU,))
+    path = made / "trials" / "00001" / "trial.json"
+    path.write_text(re.sub('"mu": [0-9.]+', f'"mu": 1{"0" * 400}', path.read_text()))
+    assert load(made).trials["status"].tolist()[1] == "damaged"
+    text = (made / "sweep.yaml").read_text()
+    (made / "sweep.yaml").write_text(text.replace("- 0.01", f"- 1{'0' * 400}"))
+    with pytest.raises(RunFolderError, match="it has a number of more than 300 digits"):
+        write(made)
 
 
 def test_reuse_is_said(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ FAST = ["--actors", "0", "--seconds", "0.01"]
 def test_the_command(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a command that measures again what is there; predictions that belong to the study's identity; a
     cell printed as its class."""
-    words = ["scale", *QUICK, *FAST, "--turns", "1", "--output", "here"]
+    words = ["scale", *QUICK, *FAST, "--turns", "1", "--out", "here"]
     code, _, err = call(*words)
     assert code == 0, err
     assert "1 settings, 1 turns" in err and "No law was fitted" in err and "here/scaling.html" in err

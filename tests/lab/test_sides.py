@@ -214,3 +214,13 @@ def test_the_command_shows_and_prints_it(call: Any, tmp_path: Path) -> None:
     assert found["config"] == {"local.lr": {"a": ["0.05"], "b": ["0.5"]}}
     assert [(pair["cell"], pair["seeds"]) for pair in found["pairs"]] == [("mu=0", [1, 2]), ("mu=0.1", [0, 1, 2])]
     assert {pair["metric"] for pair in found["pairs"]} == {"loss"} and a != b
+
+
+def test_a_folder_may_be_named_like_a_column(call: Any, tmp_path: Path) -> None:
+    """Kills: rows that are dictionaries by their header, so that folders "seeds" and "difference" show no accuracy."""
+    for name, final in (("seeds", 0.7), ("difference", 0.8)):
+        run_of(tmp_path / name, 0, final)
+    code, out, _ = call("compare", "seeds", "difference", "--metric", "seconds", "--metric", "rounds")
+    head = next(line for line in out.splitlines() if line.split().count("seeds") == 2)
+    assert code == 0 and head.split().count("difference") == 2
+    assert "seconds (s)  0.5    0.5         0 s         0" in out  # of either side, the difference, the seed

@@ -25,7 +25,7 @@ from engine.record.run_folder import RunFolder
 from engine.server.evaluation import Evaluation
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from fedskew.cli import run as cli_run
+from fedskew.lab.run_line import summary_table
 from fedskew.lab.run_pictures.folder import curves
 from tests.support.small_sweeps import Alone, base
 from tests.support.sweep_folders import BASE, POINTS, WARM_UP, make_run
@@ -170,15 +170,14 @@ def test_accuracies_of_two_scopes_are_not_mixed(tmp_path: Path) -> None:
     assert summary["stage_accuracy"]["warm-up"] == 0.99
 
 
-def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_run_on_the_terminal(tmp_path: Path) -> None:
     """Kills: figures that a run has and does not show; fractions; personal accuracies that pass for the global one, or
     that are told twice, as the headline and as a figure."""
     shown = {}
     for name, fields in {"own": {"personal": POINTS, "scope": "personal"}, "plain": {}}.items():
         run = RunFolder(make_run(tmp_path / name, **fields))
         told = io.StringIO()
-        monkeypatch.setattr(cli_run, "console", Console(file=told, width=160))
-        cli_run.show_summary(run.summary(), run)
+        Console(file=told, width=160).print(summary_table(run.summary(), run))
         shown[name] = told.getvalue()
     rows = dict(re.findall(r"│ (.*?) +│ (.*?) +│", shown["own"]))
     assert rows["test accuracy, personal models"] == f"{100 * figure_of(tmp_path, 'accuracy'):.2f} %"

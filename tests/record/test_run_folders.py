@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import struct
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ import pytest
 from engine.base import files
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import link_or_copy
+from engine.base.writable import check_writable
 from engine.record import run_folder as results
 from engine.record.run_folder import PARTS, RunFolder
 from tests.support.tiny import drive, experiment, open_driver
@@ -52,6 +55,35 @@ def test_a_lock_that_was_cleared_away_is_nobodys(tmp_path: Path, monkeypatch: py
     with folder.locked(patience=60.0), pytest.raises(RunFolderError, match="by another process"), folder.locked():
         pass
     assert cleared
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_without_locks_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Kills: "another process" where there is none, and a wait for it; a folder begun all the same."""
+
+    def no_locks(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    folder, config = RunFolder(tmp_path / "run"), experiment()
+    folder.create(config)
+    monkeypatch.setattr(files.fcntl, "flock", no_locks)
+    told = rf"run cannot be locked \({os.strerror(number)}\), .*on another disk \(--out, .*with locks$"
+    with pytest.raises(RunFolderError, match=told), folder.locked(patience=60.0):
+        pass
+    with pytest.raises(ConfigError, match=rf"^--out=.*new: cannot be locked \({os.strerror(number)}\); name another$"):
+        RunFolder.for_experiment(config, tmp_path / "new")
+    check_writable(tmp_path / "store", "--store")  # which relies on renames alone
+
+
+def test_a_lock_that_another_process_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a lock that is held told as a file system without any."""
+    folder, clock = RunFolder(tmp_path), iter(range(100))
+    monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+    with folder.locked(), pytest.raises(RunFolderError, match="by another process; wait"), folder.locked(patience=9.0):
+        pass
+    assert next(clock) > 9
 
 
 def test_a_run_that_was_half_put_aside_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ FROZEN = {
         floats_down:double cka_logits:double cka_lowest_other:double cka_logits_margin:double cka_mean:double
         norm_correlation:double generated_agreement:double nearest_distance:double nearest_distance_test:double
         nearest_ratio:double cost_row_minimum:double scope:string breaks_privacy:bool weights_sha256:string
-        folder:string FIGURE:double""",
+        parent:string schedule:string folder:string FIGURE:double""",
     "rounds": """source:string sweep:string trial:string digest:string seed:int64 stage:string round:int64
         in_lineage:bool lr:double clients:int64 failed:int64 samples:int64 steps:int64 loss_before:double
         loss_after:double local_accuracy:double update_norm:double weights_sha256:string floats_up:int64
@@ -233,6 +233,27 @@ def test_damage_is_named_and_costs_its_own_trial(tmp_path: Path, caplog: pytest.
     assert "sweep:00001 has no rows in clients" in caplog.text
 
 
+def test_a_damaged_run_costs_itself_alone(
+    tmp_path: Path, ran: Path, caplog: pytest.LogCaptureFixture, call: Any
+) -> None:
+    """Kills: one damaged run by which many others cannot be read; one that is left out in silence, or of which a
+    comparison takes another for the first; a damaged folder, alone, that is an empty table."""
+    names = ("one", "two", "three")
+    one, two, three = (make_run(tmp_path / name, rounds=2, client_rows=False) for name in names)
+    (one / "summary.json").write_text("{")
+    (two / "experiment.yaml").unlink()
+    (two / "experiment.yaml").symlink_to(ran / "experiment.yaml")
+    frames = load_results(one, two, three, ran)
+    assert frames.trials["source"].tolist() == ["three", "ran"] and list(frames.damage) == ["one", "two"]
+    assert "one is left out: " in caplog.text and "symbolic link" in frames.damage["two"]
+    assert frames.damage["one"].endswith("; move it away and resume")
+    for folders in ((one,), (one, two)):
+        with pytest.raises(RunFolderError):
+            load_results(*folders)
+    code, _, err = call("compare", str(one), str(three), str(ran))
+    assert code == 2 and "are not all whole" in err
+
+
 def test_folders_are_told_apart_and_wrong_ones_refused(tmp_path: Path, ran: Path) -> None:
     """Kills: two folders of one name as one source, a folder that counts twice, a folder of folders that is read as
     something or refused without a word on what it holds."""
@@ -312,6 +333,25 @@ def test_the_command_prints_tables_csv_and_json(call: Any, swept: Path, ran: Pat
     assert call("query", str(swept), f"{query} {'-' * 5000}")[0] == 0
     assert call("query", str(swept))[0] == call("query", query)[0] == call("query", str(swept), str(ran))[0] == 2
     assert "did you mean 'accuracy'" in call("query", str(swept), "select accurac from trials")[2]
+
+
+def test_columns_of_one_name_are_told_apart(call: Any, swept: Path, tmp_path: Path) -> None:
+    """Kills: rows that are dictionaries by their header, so that a self-join shows the second value under the first
+    name, or none; a --csv that dies; axes that SQL takes for one, since it does not look at capitals."""
+    query = "select a.trial, b.trial, a.alpha, b.alpha from trials a join trials b on a.seed = b.seed "
+    query += "where a.trial < b.trial and a.alpha <> b.alpha order by all limit 1"
+    found = load_results(swept).trials.set_index("trial")["alpha"]
+    row = json.loads(call("query", str(swept), query, "--json")[1])["rows"][0]
+    assert [*row] == ["trial", "trial_1", "alpha", "alpha_1"]
+    assert row["trial"] != row["trial_1"] and row["alpha"] != row["alpha_1"]
+    assert [row["alpha"], row["alpha_1"]] == [found[row["trial"]], found[row["trial_1"]]]
+    shown = [[str(value) for value in line] for line in (row.keys(), row.values())]
+    assert [line.split(",") for line in call("query", str(swept), query, "--csv")[1].splitlines()] == shown
+    assert [line.split() for line in call("query", str(swept), query)[1].splitlines()] == shown
+    axes = [MU, {**ALPHA, "name": "Mu"}]
+    make_sweep(tmp_path / "capitals", axes=axes, seeds=(0,), rounds=2, client_rows=False)
+    with pytest.raises(ConfigError, match="axis=mu: stands for two columns in SQL"):
+        answer(load_results(tmp_path / "capitals"), "select Mu from trials")
 
 
 def test_without_duckdb_there_is_one_sentence(both: Frames, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 
 from engine.base.errors import DataError
 from engine.client.steps.entries import opened
@@ -21,8 +22,7 @@ from engine.record.store import StageStore
 from engine.run.preparing import check_against_data
 from engine.server.cohort import draw_cohort
 from engine.server.evaluation_schedule import EvaluationSchedule
-from fedskew.cli import run as cli_run
-from fedskew.lab import report
+from fedskew.lab import report, run_line
 from fedskew.lab.run_pictures.folder import curves
 from tests.support.report_pages import page_of
 from tests.support.tiny import (
@@ -322,14 +322,14 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture
     settings = experiment(algorithm={"name": "fedper"})
     driver = open_driver(tmp_path, settings, data, parts)
     shown = driver.advance(until=2)
-    assert cli_run.headline(shown[-1]) == f"accuracy {shown[-1]['accuracy']:.3f}  loss -"
+    assert run_line.headline(shown[-1]) == f"accuracy {shown[-1]['accuracy']:.3f}  loss -"
     driver.advance()
     driver.close()
     run = RunFolder(tmp_path)
     rows, headline = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("personal", "evaluations"))
     assert rows["loss"].isna().any() and not np.isinf(rows["loss"]).any()
     assert headline["loss"].isna().all() and headline["accuracy"].between(0, 1).all()
-    cli_run.show_summary(run.summary(), run)
+    Console().print(run_line.summary_table(run.summary(), run))
     assert "inf" not in capsys.readouterr().out
     for text in (json.dumps(run.summary()), (tmp_path / "summary.json").read_text()):
         summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

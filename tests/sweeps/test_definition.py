@@ -11,12 +11,16 @@ import pytest
 import yaml
 from ray import tune
 
+from algorithms import ALGORITHMS
+from algorithms.fedavg import FedAvg
+from algorithms.fedprox import FedProx
 from engine.base.errors import ConfigError, RunFolderError
+from engine.models import MODELS
 from engine.results.claims import Claim
 from engine.sweeps import running
 from engine.sweeps.definition import Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.named import NamedSweep, load, named
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
 from engine.sweeps.trial import Trial
@@ -136,6 +140,80 @@ def test_a_folder_knows_the_claims_that_its_trials_began_with(tmp_path: Path) ->
         (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(folder.sweep() | damaged))
         with pytest.raises(RunFolderError, match="it has no claims to begin with"):
             started(first)
+
+
+def of_methods(*methods: Any, better: Any = "fedprox", worse: Any = "fedavg", **fields: Any) -> NamedSweep:
+    """A sweep of methods beside each other, with a claim on two of them."""
+    claim = Claim("better", "ours", {"algorithm": better}, {"algorithm": worse}, fields.pop("where", {}))
+    space = {"algorithm": tune.grid_search(list(methods)), "alpha": tune.grid_search([0.1, 1])}
+    made = Sweep(**{"base": base(), "space": space, "claims": (claim,), **fields})
+    return named("made", lambda profile: made, "laptop", [])
+
+
+def test_methods_stand_beside_each_other() -> None:
+    """Kills: an instance that is no data, or another digest than the same method as data; its defaults in its label; a
+    name that has another form among labels; an axis of models that takes no instances; a list of them."""
+    found = of_methods(
+        "fedavg", FedProx(mu=0.5), {"name": "scaffold"}, FedProx(), better=FedProx(mu=0.5), worse=FedAvg()
+    )
+    sweep = found.sweep
+    names = ["fedavg", "fedprox(mu=0.5)", "scaffold", "fedprox"]
+    assert [sweep.label(one) for one in sweep.settings()] == [f"{n},alpha={a}" for a in ("0.1", "1") for n in names]
+    algorithms = [sweep.experiment(one, 0).algorithm for one in sweep.settings()[:4]]
+    assert algorithms == [FedAvg(), FedProx(mu=0.5), ALGORITHMS.build({"name": "scaffold"}), FedProx(mu=0.01)]
+    as_data = ["fedavg", {"name": "fedprox", "mu": 0.5}, {"name": "scaffold"}, {"name": "fedprox"}]
+    assert of_methods(*as_data, better=as_data[1]).digest == found.digest
+    assert sweep.claims[0].sides == ({"algorithm": [as_data[1]]}, {"algorithm": [{"name": "fedavg"}]})
+    assert yaml.safe_load(yaml.safe_dump(sweep.to_mapping())) == sweep.to_mapping()
+    model, two = MODELS.build({"name": "mlp", "hidden": [8]}), [MODELS.build({"name": "logistic"}), "mlp"]
+    of_models = Sweep(base(), {"model": tune.choice([model]), "client_models": tune.grid_search([two])})
+    assert of_models.settings() == [
+        {"model": {"name": "mlp", "hidden": [8]}, "client_models": [{"name": "logistic"}, "mlp"]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"better": "fedprx"}, "is of no trial; did you mean 'fedprox(mu=0.5)'?"),
+        ({"worse": {"name": "fedprox", "mu": 2}}, "is of no trial; did you mean 'fedprox(mu=0.5)'?"),
+        ({"where": {"alpha": [0.1, 0.3]}}, "alpha=0.3: is of no trial"),
+        (
+            {"more": [FedProx(mu=2)]},
+            "is more than one setting; say which: {'name': 'fedprox', 'mu': 0.5} or {'name': 'fedprox', 'mu': 2}",
+        ),
+        ({"space": {"algorithm": tune.choice(["fedavg"])}}, "claims=fedprox: is of no trial; known: fedavg"),
+        ({"space": {"algorithm": tune.choice(["fedavg"])}, "search": Optuna()}, "claims=fedprox: is of no trial"),
+    ],
+)
+def test_a_claim_is_on_settings_of_its_sweep(fields: dict[str, Any], told: str) -> None:
+    """Kills: a misspelt method that is found out when all has run; a name of two settings; a value in ``where`` that
+    nothing has; a space that is drawn, or searched, looked at less closely."""
+    with pytest.raises(ConfigError) as raised:
+        of_methods("fedavg", FedProx(mu=0.5), *fields.pop("more", ()), **fields)
+    assert told in str(raised.value)
+
+
+def test_a_claim_is_known_by_name_or_label_and_survives_overrides() -> None:
+    """Kills: a name that only its fields stand for; values that a searcher draws from a range, refused; a narrowed
+    sweep that is refused for the claims of the whole one."""
+    methods = "fedavg", FedProx(mu=0.5)
+    assert of_methods(*methods).sweep.claims[0].better == {"algorithm": "fedprox"}
+    of_methods(*methods, better="fedprox(mu=0.5)", where={"alpha": [0.1, 1]})
+    drawn = {"algorithm": tune.choice(list(methods)), "alpha": tune.uniform(0.1, 1)}
+    of_methods(space=drawn, search=Optuna(), where={"alpha": 0.3})
+    sweep = of_methods(*methods).sweep
+    narrowed = named("made", lambda profile: sweep, "laptop", ["algorithm=fedavg"]).sweep
+    assert [narrowed.label(one) for one in narrowed.settings()] == ["fedavg,alpha=0.1", "fedavg,alpha=1"]
+
+
+@pytest.mark.parametrize("inner", [tune.uniform(0, 1), tune.grid_search([0, 1]), [tune.choice([1])]])
+def test_values_have_no_choices_inside(inner: Any) -> None:
+    """Kills: a domain that dies as JSON when the sweep begins; a grid in a value, which no label tells of."""
+    value = {"name": "fedprox", "mu": inner}
+    for space in (tune.choice([value]), tune.grid_search([value]), value):
+        with pytest.raises(ConfigError, match="space=algorithm: has choices inside of a value; name each value whole"):
+            Sweep(base(), {"algorithm": space})
 
 
 def test_cells_of_an_oracle_say_so() -> None:

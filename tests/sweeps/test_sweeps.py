@@ -23,7 +23,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 from rich.console import Console
 
 from benchmarks.memory import descendants
-from engine.base.errors import ConfigError, ResourceError
+from engine.base.errors import ConfigError, ResourceError, RunError
 from engine.base.own_modules import import_file
 from engine.base.owned import owned
 from engine.record.run_folder import RunFolder
@@ -31,6 +31,7 @@ from engine.results import load as load_results
 from engine.run.run import Run
 from engine.sweeps.folder import TUNE, SweepFolder
 from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.observers import SweepObserver
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, reopened, run_sweep
 from engine.sweeps.trial import Trial
@@ -140,6 +141,21 @@ def test_tunes_own_results_stay_usable(grid: Path) -> None:
         found = load_results(grid).trials
         assert best.metrics is not None
         assert best.metrics["last10_accuracy"] == pytest.approx(found["last10_accuracy"].max())
+
+
+@pytest.mark.long
+def test_trials_whose_folders_are_deleted_are_told(tmp_path: Path) -> None:
+    """Kills: "interrupted" where nobody has; a trial whose folder has gone called finished."""
+    folder = tmp_path / "deleted"
+
+    class Deletes(SweepObserver):
+        def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
+            if trial == "00000":
+                shutil.rmtree(folder / "trials" / trial)
+
+    told = "the folders of 1 trials have gone while it ran, the first is trials/00000; continue with: fedskew resume"
+    with pytest.raises(RunError, match=f"^{folder}: {told}"):
+        swept("two", folder, "rounds=2", observers=[Deletes()], reuse=False)
 
 
 @pytest.mark.long
@@ -257,7 +273,8 @@ class Scripted(PopulationBasedTraining):
 
 def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it; a population of
-    which one trial ends before another is under way."""
+    which one trial ends before another is under way; tables that pair the last accuracy with what a trial began with,
+    or name a copy in Tune's frame as the trial that it copied."""
     reports: list[tuple[str, int]] = []
     monkeypatch.setattr(
         LiveTable, "on_trial_result", lambda self, trial, config, result: reports.append((trial, result["round"]))
@@ -287,6 +304,12 @@ def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypa
         assert experiment.at(8).value_of("local.lr") == last["set"]["local.lr"]
         rates = rows.set_index("round")["lr"]
         assert rates[last["first_round"]] == last["set"]["local.lr"] != rates[last["first_round"] - 1]
+        row = load_results(folder.path).trials.set_index("trial").loc[record.trial]
+        assert (row["local.lr"], row["parent"]) == (last["set"]["local.lr"], last["from"])
+        assert json.loads(row["schedule"]) == record.schedule
+    frame = tune.ExperimentAnalysis(str(folder.tune)).dataframe().sort_values("config/trial")
+    assert frame["config/trial"].tolist() == ["00000", "00001"]
+    assert frame["config/local.lr"].tolist() == [one.schedule[-1]["set"]["local.lr"] for one in (first, second)]
 
 
 def test_pbt_has_no_places_to_give_away(tmp_path: Path) -> None:

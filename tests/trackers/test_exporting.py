@@ -37,6 +37,27 @@ def test_tables_as_files(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables_never_take_the_place_of_a_runs_own(
+    tmp_path: Path, call: Callable[..., tuple[int, str, str]], kind: str
+) -> None:
+    """Kills: an export, or a leaderboard, into the folder of a run or a sweep, whose rounds.parquet it overwrites; a
+    place that cannot be written, of which it is said that a run is to be resumed there."""
+    run = make_run(tmp_path / "run", rounds=1, client_rows=False)
+    sweep = make_sweep(tmp_path / "sweep", axes=[MU], seeds=(0,), rounds=1, client_rows=False)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for place in (run, sweep, sweep / "trials" / "00000"):
+        code, _, err = call("export", str(run), "--to", f"{kind}:{place}")
+        assert code == 2 and f"--to={place}: is the folder of a run or a sweep; name another" in err
+        code, _, err = call("leaderboard", str(run), "--out", str(place))
+        assert code == 2 and f"--out={place}: is the folder of a run or a sweep; name another" in err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    (tmp_path / "file").write_text("")
+    for place in ("/dev/full", "/proc/nowhere", tmp_path / "file", tmp_path / ("x" * 300)):
+        code, _, err = call("export", str(run), "--to", f"{kind}:{place}")
+        assert code == 2 and "cannot be written (" in err and "resume" not in err and "Traceback" not in err
+
+
 def test_what_cannot_be_exported_is_said(
     tmp_path: Path, call: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

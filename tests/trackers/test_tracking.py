@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
 import fedskew
-from engine.base.errors import ConfigError
+from engine.base.errors import ConfigError, ResourceError
 from engine.experiment import Experiment
 from fedskew.trackers import tracking
+from fedskew.trackers.exporting import exported
 from fedskew.trackers.records import End, Point, Progress, Record
-from fedskew.trackers.tracking import Target, default_place, parsed, tracked
+from fedskew.trackers.tracking import Target, default_place, parsed, tracked, without_secrets
 from tests.support.command_line import SMALL
 from tests.support.sweep_folders import make_run
 
@@ -121,6 +124,19 @@ def test_a_tracker_that_fails_costs_a_line(tmp_path: Path, monkeypatch: pytest.M
     assert line.endswith(f"fedskew export {run} --to mlflow:http://127.0.0.1:9 makes it whole")
 
 
+@pytest.mark.parametrize("what", ["open", "log", "end"])
+def test_an_export_to_a_server_that_trickles_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Kills: an export without a bound, where each byte that comes begins a library's own deadline anew."""
+    run, over = make_run(tmp_path / "run", rounds=3, client_rows=False), threading.Event()
+    listens(monkeypatch, lambda call: call == what and not over.wait())
+    monkeypatch.setattr(tracking, "ANSWER", 0.2)
+    with pytest.raises(
+        ResourceError, match=r"^mlflow:http://127.0.0.1:9 cannot be reached .*no whole answer in 0.2 s\)"
+    ):
+        exported(run, PLACE.kind, PLACE.place)
+    over.set()
+
+
 def test_an_error_of_the_run_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: an error of the body that a tracker's end takes the place of."""
     listens(monkeypatch, lambda _: True)
@@ -147,6 +163,49 @@ def test_the_weights_are_those_without_a_tracker(
     assert code == 2 and "lies in none" in err and not (tmp_path / "none").exists()
     code, _, err = call("export", "told", "--to", "tensorboard:tb")
     assert code == 0 and ": 0 new numbers" in err
+
+
+SECRET = {  # what a tracker's place is, and what may be seen of it
+    "postgresql://me:hush/secret@there/db": "postgresql://...",
+    "postgresql://me:hush?secret@there/db": "postgresql://...",
+    "postgresql://me:hush#secret@there/db": "postgresql://...",
+    "postgresql://me:hush@secret@there/db": "postgresql://there/db",
+    "postgresql://me:hush%2Fsecret@there:5432/db": "postgresql://there:5432/db",
+    "http://hushsecret@there/x": "http://there/x",
+    "http://there/x?token=hushsecret": "http://there/x?...",
+    "http://there/x?at=a@b&token=hushsecret": "http://...",
+    "http://there/x#hushsecret": "http://there/x?...",
+    "http://me:hushsecret@[there/x": "http://...",
+    "databricks": "databricks",
+    "a@b/c:d": "a@b/c:d",
+    "sqlite:////home/a@b/x.db": "sqlite:////home/a@b/x.db",
+}
+
+
+@pytest.mark.parametrize("place", SECRET)
+def test_no_password_of_an_address_is_shown(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Kills: a password that a rule takes for a path, since it has a slash or an @ in it; a token in the query; one
+    that a library's error repeats, whole, in pieces or decoded, that an export, a log or the advised command shows, or
+    that a traceback keeps in a file."""
+    assert without_secrets(place) == SECRET[place]
+    run = make_run(tmp_path / "run", rounds=1, client_rows=False)
+    text = f"no {place}, no {unquote(place)}, no url: /x?{urlsplit(place.replace('[', '')).query}"
+    text += ", port: 'hush'" * bool(re.search("hush[/?#]", place))  # as a parser says that takes it for one
+
+    def fails(_: Target) -> None:
+        raise OSError(text)
+
+    monkeypatch.setattr(Target, "open", fails)
+    lines = list[str]()
+    with tracked([Target("mlflow", place)], run, said_by(lines)):
+        pass
+    code, out, err = call("export", str(run), "--to", f"mlflow:{place}", "--json")
+    for told in (*lines, out, err):
+        assert not {"hush", "secret"} & {*re.findall("hush|secret", told)}, told
+        assert f"mlflow:{SECRET[place]}" in told and "OSError" in told
+    assert code == 2 and "Traceback" not in err
 
 
 def test_trackers_as_users_name_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 import ray.exceptions
 
-from engine.base.errors import MemoryShort, ResourceError, RunError
+from engine.base.errors import MemoryShort, ResourceError, RunError, RunFolderError
 from engine.experiment import Execution
 from engine.worker import pool
 from engine.worker.pool import Call, Deadline
@@ -313,3 +315,45 @@ def test_a_deadline_holds_while_results_come(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(RunError, match=r"round 7 took longer than execution.round_timeout=5 s"):
         run()
     assert world.now < 10
+
+
+# --- what is told of Ray's errors --------------------------------------------------------------------------------
+
+
+def of_ray(raised: BaseException, in_start: bool = False) -> ray.exceptions.RayError:
+    """What Ray makes of an exception in an actor, with the codes of colours that it puts in."""
+    try:
+        raise raised
+    except BaseException:
+        frames = traceback.format_exc()
+    of_task = ray.exceptions.RayTaskError("f", frames, raised, "ray::ClientActor.__init__", 1, "127.0.0.1", "x", "y")
+    return ray.exceptions.ActorDiedError(of_task) if in_start else of_task
+
+
+@pytest.mark.parametrize("in_start", [False, True])
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (ResourceError("torch sees 0 GPUs"), "torch sees 0 GPUs"),
+        (RunFolderError("runs/x has no record of trial 3: b"), "runs/x has no record of trial 3: b"),
+        (ValueError("two\n  lines \x1b[31mred"), r"ValueError: two lines red"),
+        (subprocess.CalledProcessError(1, "ls"), "CalledProcessError: Command 'ls' returned non-zero exit status 1."),
+        (KeyError("a"), "KeyError: 'a'"),
+    ],
+)
+def test_an_error_of_an_actor_is_told_by_its_last_cause(raised: Exception, told: str, in_start: bool) -> None:
+    """Kills: Ray's first line in the place of the cause, codes of colours, frames, the module of a class."""
+    assert errors.last_cause(of_ray(raised, in_start)) == told
+
+
+def test_an_error_of_an_actor_in_an_actor_is_told_by_its_last_cause() -> None:
+    """Kills: the outer one of two actors' errors, as of a trial whose client actor could not start."""
+    inner = of_ray(ResourceError("torch sees 0 GPUs"), in_start=True)
+    assert errors.last_cause(of_ray(inner)) == "torch sees 0 GPUs"
+    assert errors.last_cause(of_ray(inner, in_start=True)) == "torch sees 0 GPUs"
+
+
+def test_a_death_without_a_cause_is_told_by_rays_first_line() -> None:
+    """Kills: an empty reason; the numbers of actors and jobs that follow."""
+    assert errors.last_cause(DIED) == "The actor died unexpectedly before finishing this task."
+    assert errors.last_cause(KILLED) == str(KILLED)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+import socket
+import threading
+from contextlib import nullcontext
 
-from engine.base.errors import ConfigError
+import pytest
+import ray.exceptions
+
+from engine.base.errors import ConfigError, ResourceError
 from engine.experiment import Execution
 from engine.run.log import Messages
 from engine.sweeps.planning import Mode, at_once
-from engine.worker import thread_count
+from engine.worker import addresses, thread_count
 from engine.worker.ray import cluster
 from engine.worker.ray.resources import PROCESS, check_actors
 from tests.worker.test_workers import count
 
+OF_THE_SERVER = """Failed to connect to GCS. Last connection error: Traceback (most recent call last):
+  File "ray/_private/node.py", line 996, in _init_gcs_client
+    client = GcsClient(
+             ^^^^^^^^^^
+  File "python/ray/includes/common.pxi", line 119, in ray._raylet.check_status
+ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: ...
+"""
 PLENTY = 1000 * PROCESS
 
 
@@ -57,6 +70,7 @@ def test_a_clusters_own_resources_count(
     monkeypatch: pytest.MonkeyPatch, messages: Messages, cpus: float, refused: bool
 ) -> None:
     """Kills: this machine's cores and memory for those of a cluster; a refusal of what a cluster grows for."""
+    monkeypatch.setattr(cluster, "check_answers", lambda *_: None)
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(cluster.ray, "init", lambda *_, **__: None)
     monkeypatch.setattr(cluster.ray, "cluster_resources", lambda: {"CPU": cpus, "memory": 8.0 * PROCESS})
@@ -89,3 +103,88 @@ def test_workers_that_share_cores_are_told(monkeypatch: pytest.MonkeyPatch, mess
     assert count(monkeypatch, cores=2, execution={"workers": 8}) == 8
     assert "execution.workers=8 with execution.threads=1 on 2 cores: each thread gets 1/4 of" in messages.drain()[0]
     assert thread_count.log.name == "fedskew"
+
+
+# --- the address of a cluster ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "variable", "used", "given"),
+    [
+        (None, "", "", "--address=None"),
+        ("local", "", "", "--address=local"),
+        (None, "local", "", "RAY_ADDRESS=local"),
+        ("auto", "local", "", "RAY_ADDRESS=local"),
+        (None, "a:1", "a:1", "RAY_ADDRESS=a:1"),
+        ("auto", "a:1", "a:1", "RAY_ADDRESS=a:1"),
+        ("b:2", "a:1", "b:2", "--address=b:2"),
+        ("auto", "", "auto", "--address=auto"),
+    ],
+)
+def test_the_address_that_ray_would_use(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, variable: str, used: str, given: str
+) -> None:
+    """Kills: the option named where Ray takes the variable; "local" for a cluster, whose ports would be open to all."""
+    monkeypatch.setenv("RAY_ADDRESS", variable)
+    assert addresses.used(asked) == (used, given)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (None, "RAY_ADDRESS={}: nothing answers there within 10 s; start that Ray, or unset RAY_ADDRESS"),
+        ("{}", "--address={}: nothing answers there within 10 s; start that Ray, or leave --address away"),
+        ("ray://{}", "--address=ray://{}: nothing answers there within 10 s; start that Ray, or leave --address away"),
+    ],
+)
+def test_a_dead_address_is_told_before_ray_tries_it(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, told: str
+) -> None:
+    """Kills: five minutes of Ray's own tries; a message that does not say which variable or option to mend."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dead = f"127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", dead)
+    monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(cluster.ray, "init", lambda *_, **__: pytest.fail("Ray was asked"))
+    with pytest.raises(ResourceError) as error:
+        cluster.connect(Execution(actors=1), asked and asked.format(dead))
+    assert str(error.value) == told.format(dead)
+
+
+def test_a_name_that_is_not_found_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a look-up of a name that nobody bounds, in which no signal is seen."""
+    over = threading.Event()
+    monkeypatch.setattr(addresses.socket, "create_connection", lambda *_: over.wait() and nullcontext())
+    assert not addresses.answers("nowhere.example:6379", patience=0.05)
+    over.set()
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (
+            ray.exceptions.AuthenticationError("no token"),
+            "that Ray asks for a token, and this process has not the right",
+        ),
+        (RuntimeError(OF_THE_SERVER), "that Ray asks for a token"),
+        (
+            ConnectionError("\x1b[31mver\nsion"),
+            "what answers there is no Ray that can be used (ConnectionError: ver sion)",
+        ),
+        (Exception("odd"), "what answers there is no Ray that can be used (Exception: odd); start that Ray, or leave"),
+    ],
+)
+def test_a_cluster_that_refuses_is_told_as_one(monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str) -> None:
+    """Kills: "no Ray answers" for a token that is not the cluster's; raw errors of Ray's."""
+
+    def refuses(**_: object) -> None:
+        if isinstance(raised, ray.exceptions.RayError):
+            raise raised
+        raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.2:1") from raised
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster, "check_answers", lambda *_: None)
+    monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(cluster.ray, "init", refuses)
+    with pytest.raises(ResourceError, match=rf"^--address=a:1: {re.escape(told)}"):
+        cluster.connect(Execution(actors=1), "a:1")

@@ -1,9 +1,13 @@
 """A module whose parameters are one vector and whose floating buffers are another.
 
+A parameter that requires no gradient is in no vector: it stays as it was built, like a constant of the module, so that
+nothing can move it, and it is neither sent nor averaged.
+
 Loading a client's weights is one copy, its delta one subtraction, its share of the mean one multiply-add. The
 module sees views of the vectors, so nothing in it needs to know.
 
-Shapes: P parameters (body first, head last), Q floating buffers. Integer buffers stay in the module and are never sent.
+Shapes: P parameters that are trained (body first, head last), Q floating buffers. Integer buffers stay in the module
+and are never sent.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from engine.algorithm import Net, ParamLayout, Statistics, Tensors
 from engine.client.steps.drawing_modules import watch
 from engine.client.steps.jvp import jvp
 from engine.models import Model, narrowed
+from engine.models.model import other_names
 
 # Bytes. cuDNN's BatchNorm of images with channels last reads scales, shifts and means so many at once, and fails
 # ("misaligned address") where they do not begin at a multiple. Memory does; a view into a vector of weights need not.
@@ -56,7 +61,7 @@ class FlatNet:
         self, model: Model, device: torch.device, dtype: torch.dtype, image: tuple[int, int, int] = (0, 0, 0)
     ) -> None:
         self.model = model.to(device=device, dtype=dtype)
-        body = list(self.model.body.parameters())
+        body = [own for own in self.model.body.parameters() if own.requires_grad]
         head = list(self.model.head.parameters())
         self.parameters: list[nn.Parameter] = body + head
         self.draws = watch(self.model)  # whether a module of it may draw random numbers
@@ -85,6 +90,8 @@ class FlatNet:
         self.grad = torch.zeros_like(self.weights)
         names = {id(p): name for name, p in self.model.named_parameters()}
         self.names = [names[id(p)] for p in self.parameters]
+        self.other_names = other_names(self.model)
+        self.constants = {name: own.detach() for name, own in self.model.named_parameters() if not own.requires_grad}
         for parameter, view in zip(self.parameters, self.parameter_pieces(self.weights), strict=True):
             parameter.data = view
         self.buffers = torch.empty(self.layout.buffers, device=device, dtype=dtype)
@@ -191,9 +198,9 @@ class FlatNet:
 
     def _unit_ends(self, body: list[nn.Parameter]) -> tuple[int, ...]:
         """See :attr:`ParamLayout.units`: a unit ends with the last of its modules, in the order in which they come."""
-        inside, total, ends = {id(p) for p in body}, 0, dict[str, int]()
+        sizes, total, ends = {id(p): p.numel() for p in body}, 0, dict[str, int]()
         for path, module in self.model.named_modules():
-            total += sum(p.numel() for p in module.parameters(recurse=False) if id(p) in inside)
+            total += sum(sizes.pop(id(p), 0) for p in module.parameters(recurse=False))
             ends[path] = total
         return tuple(
             max(end for path, end in ends.items() if f"{path}.".startswith(f"{name}.")) for name in self.tap_names
@@ -227,7 +234,9 @@ class NetAt:
         """``mapped``: called by ``vmap``, which knows one layout of images alone."""
         self._base = base
         self._mapped = mapped
-        self._tensors = dict(tensors)
+        # By all names, and not tied by torch, which would leave the tensors in a module that is in two places.
+        others = {other: tensors[name] for other, name in base.other_names.items() if name in tensors}
+        self._tensors = {**tensors, **others}
         self._train = train
         self._frozen = frozen
         self.tap_names = base.tap_names
@@ -273,7 +282,7 @@ class NetAt:
         self._base.model.train(self._train)
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen):
-                return functional_call(module, tensors, (x,))
+                return functional_call(module, tensors, (x,), tie_weights=False)
         finally:
             self._base.model.train(training)
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.algorithm import Algorithm, Client, Phase, acts
 from engine.models import Model
+from engine.models.heads import is_plain_linear
 
 aten = torch.ops.aten
 
@@ -43,7 +44,7 @@ class ManualHeadGradient:
         head = model.head
         alone = phase.features == "cached" and phase.trainable == "head"
         plain = not any(acts(algorithm, hook, client.context, phase.name) for hook in ("loss", "step_randomness"))
-        if not alone or not plain or type(head) is not nn.Linear or head.bias is None:
+        if not alone or not plain or not is_plain_linear(head):
             return None
         with forward():
             if torch.is_autocast_enabled(head.weight.device.type):

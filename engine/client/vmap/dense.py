@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.models import Model
+from engine.models.heads import is_hooked, is_plain_linear
 
 
 @dataclass(frozen=True)
@@ -46,23 +47,25 @@ class Dense:
     @staticmethod
     def head_of(model: Model) -> Dense | None:
         """Return the head of any network; None if it is anything but a linear layer with a bias."""
-        return Dense((False,)) if type(model.head) is nn.Linear and model.head.bias is not None else None
+        return Dense((False,)) if is_plain_linear(model.head) else None
 
     @staticmethod
     def of(model: Model) -> Dense | None:
         """None for any other network."""
-        modules = [*model.body.children(), model.head]
-        if type(model.body) is not nn.Sequential or type(modules[0]) is not nn.Flatten:
+        if type(model) is not Model or type(model.body) is not nn.Sequential or is_hooked(model):
+            return None
+        modules = [*model.body, model.head]  # each place, also of a module that is in two
+        if type(modules[0]) is not nn.Flatten:
             return None
         relus: list[bool] = []
         for module in modules[1:]:
-            if type(module) is nn.Linear and module.bias is not None:
+            if is_plain_linear(module):
                 relus.append(False)
             elif type(module) is nn.ReLU and relus and not relus[-1]:
                 relus[-1] = True
             else:
                 return None
-        return Dense(tuple(relus))
+        return Dense(tuple(relus)) if len(list(model.parameters())) == 2 * len(relus) else None  # nothing in common
 
     def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor, absent: Tensor | None = None) -> Tensor:
         """[K] of images [K, B, ...] and labels [K, B]; parameters: weight and bias of each layer, [K, ...].

@@ -117,7 +117,7 @@ class Stack:
 
     def _pieces(self, vectors: Tensor) -> list[Tensor]:
         pieces = vectors.split([p.numel() for p in self.net.parameters], dim=1)
-        return [piece.unflatten(1, p.shape) for p, piece in zip(self.net.parameters, pieces, strict=True)]
+        return [piece.view(len(piece), *p.shape) for p, piece in zip(self.net.parameters, pieces, strict=True)]
 
 
 class StackedNet(NetAt):
@@ -129,4 +129,5 @@ class StackedNet(NetAt):
 
     def _call(self, module: nn.Module, x: Tensor, prefix: str = "") -> Tensor:
         # In the mode that the phase has put the modules into, which is not one mode for all of them.
-        return functional_call(module, {prefix + name: tensor for name, tensor in self._tensors.items()}, (x,))
+        tensors = {prefix + name: tensor for name, tensor in self._tensors.items()}
+        return functional_call(module, tensors, (x,), tie_weights=False)

@@ -369,7 +369,7 @@ class VmapLoop:
         """[k, n] of the phase's part; of weights as whole vectors."""
         leaves = self.stack.leaves(first, last, phase.trainable, by_layer=False)
         pieces = [
-            (torch.zeros_like(leaf) if grad is None else _tensor(grad)).flatten(1)
+            (torch.zeros_like(leaf) if grad is None else _tensor(grad)).reshape(len(leaf), -1)
             for leaf, grad in zip(leaves, grads, strict=True)
             if leaf.requires_grad
         ]

@@ -41,7 +41,7 @@ class Dirichlet(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class DirichletCapped(Partition):
-    """The rule of :class:`Dirichlet`, but a client that holds N/K samples gets no more of the classes that follow.
+    """The rule of ``dirichlet``, but a client that holds N/K samples gets no more of the classes that follow.
 
     MOON and NIID-Bench: shares of the others are renormalised, cut points are rounded down, and everything is
     drawn again until each client has 10 samples (the defaults of ``min_samples`` and ``on_small``).

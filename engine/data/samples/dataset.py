@@ -19,12 +19,13 @@ import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Neutral
-from engine.base.errors import ConfigError, DataError, require
+from engine.base.errors import ConfigError, DataError, one_line, require
 from engine.base.own_modules import is_ours
 from engine.base.part_calls import calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
 from engine.data.samples.assignment import read_only
+from engine.data.samples.took import drained, listed, note
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -77,7 +78,8 @@ class Dataset:
     """A data set, ready to train on; raises :class:`DataError` if its parts do not fit together.
 
     mean, std: per channel (or one for all channels), of pixels scaled to [0, 1]; 0 and 1 mean "as is". vocabulary: one
-    more than the highest token id, where the images are token ids; None where they are pixels or features.
+    more than the highest token id, where the images are token ids; None where they are pixels or features. took: what
+    was read of the files and how, in sentences; in no fingerprint.
     """
 
     name: str
@@ -87,6 +89,20 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     vocabulary: int | None = None
+    took: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What a user is told of these data: what was taken, and how many rows each class has."""
+        counts = [np.bincount(split.labels, minlength=len(self.classes)).tolist() for split in (self.train, self.test)]
+        rows = list(zip(self.classes, *counts, strict=True))
+        told = f"classes with training + test rows: {listed([f'{name} {a:,} + {b:,}' for name, a, b in rows if a + b])}"
+        empty = [name for name, train, _ in rows if not train]
+        if empty:
+            told += f"; {len(empty):,} of {len(rows):,} have no training row ({listed(empty, 5)}): numbers begin at 0"
+        if 2 * (len(rows) - len(empty)) > len(self.train) > 20:
+            told += f"; warning: {len(rows):,} classes for {len(self.train):,} training rows"
+        return tuple(map(one_line, (*self.took, told)))
 
     @property
     def fingerprint(self) -> str:
@@ -104,6 +120,8 @@ class Dataset:
         sizes = f"{list(train.shape[1:])} and {list(test.shape[1:])}"
         _check(train.shape[1:] == test.shape[1:], f"{self.name}: train and test images differ in size: {sizes}")
         _check(train.dtype == test.dtype, f"{self.name}: train and test images differ in type")
+        broken = next((name for name in self.classes if name.encode(errors="ignore").decode() != name), None)
+        _check(broken is None, f"{self.name}: the class {broken!a} is no text in UTF-8; rename it")
         for name, split in (("train", self.train), ("test", self.test)):
             highest = int(split.labels.max())
             _check(
@@ -178,7 +196,7 @@ class Source(Checked, ABC):
             rows = self.chosen(name, split.labels)
             splits[name] = split if len(rows) == len(split) else split.take(rows)
         mean, std = (data.mean, data.std) if self.normalise else AS_IS
-        return dataclasses.replace(data, **splits, mean=mean, std=std)
+        return dataclasses.replace(data, **splits, mean=mean, std=std, took=data.took + drained())
 
     def _read_alike(self) -> Dataset:
         """Read it; what comes from outside, and does not take long, twice: other data each time are refused."""
@@ -192,6 +210,7 @@ class Source(Checked, ABC):
         return data
 
     def _read(self) -> Dataset:
+        drained()  # of a load that failed, or of the first of two
         with calling(self, "data.name", "draw from numpy.random.default_rng(SEED) with a seed of its own"):
             return self.read()
 
@@ -206,6 +225,7 @@ class Source(Checked, ABC):
         if samples > len(labels):
             rule = f"is more than the {len(labels)} {split} samples"
             raise ConfigError(f"data.{split}_samples", samples, rule, "leave it out to keep all")
+        note(f"{split} rows: {samples:,} of {len(labels):,} kept, by data.{split}_samples")
         return stratified(labels, samples, f"subset/{split}")
 
 
@@ -294,6 +314,13 @@ def assembled(
     if mean_std is None:
         mean_std = (channel_statistics if train.images.dtype == np.uint8 else feature_statistics)(train.images)
     return Dataset(name, classes, train, test, *mean_std, vocabulary)
+
+
+def as_float32(values: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return numbers as float32, infinite where too large, and whether all that are whole numbers kept their digits."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        block, kind = values.astype(np.float32), values.dtype
+        return block, kind.kind not in "iu" or kind.itemsize < 4 or bool((block.astype(kind) == values).all())
 
 
 def _check(condition: bool, message: str) -> None:

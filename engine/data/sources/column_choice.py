@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Literal
 
 import pyarrow as pa
 
 from engine.base.errors import DataError
+from engine.data.samples.took import listed, note
 from engine.data.sources.parquet_columns import ParquetTable, is_numeric, is_tokens
 
 Inputs = tuple[Literal["images", "features", "tokens"], tuple[str, ...]]  # what rows are made of, and its columns
 
-LABELS = ("label", "labels", "target", "class")  # usual names of labels, beside those that end in _label
+LABEL = r"label|labels|target|class|.*_label"  # usual names of labels
+KEY = r"id|.*_id|idx|index|key|row|uuid|unnamed: \d+|level_\d+"  # and of keys
 
 
 def label_of(table: ParquetTable) -> str:
     """Return the column of class numbers or names: ``label``, or else the only one that is called like one, or that
     Hugging Face's metadata call a ClassLabel; raises :class:`DataError` where there is none or are several.
     """
-    columns, features = table.schema.names, table.hub_features
+    columns, class_labels = table.schema.names, table.class_labels
     if "label" in columns:
         return "label"
-    usual = [name for name in columns if name.lower() in LABELS or name.lower().endswith("_label")]
-    class_labels = {name for name, feature in features.items() if feature.get("_type") == "ClassLabel"}
+    usual = [name for name in columns if re.fullmatch(LABEL, name.lower())]
     found = [name for name in columns if name in usual or name in class_labels]
     return _only(table, found, "label_column", "label", "labels")
 
@@ -54,6 +56,9 @@ def inputs_of(table: ParquetTable, taken: Collection[str | None]) -> Inputs:
         kind = f"column {tokens[0]!r} holds lists of whole numbers, token ids or features"
         repair = f"set data.token_column={tokens[0]}, or data.feature_columns=[{tokens[0]}]"
         raise DataError(f"{table.paths[0]}: {kind}; {repair}")
+    odd = [name for name in numbers if re.fullmatch(f"{LABEL}|{KEY}", name.lower())]
+    if odd:
+        note(f"warning: called like a key or a label, and a feature: {listed(odd)}; data.feature_columns leaves out")
     return "features", numbers
 
 

@@ -12,7 +12,7 @@ from engine.base.files import expanded
 
 def cache_folder() -> Path:
     """Return the folder that downloads go to: ``$XDG_CACHE_HOME/fedskew``, or ``~/.cache/fedskew``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedskew"
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "fedskew"
 
 
 def existing(root: str, wanted: str) -> Path:
@@ -75,6 +75,7 @@ def find(
     except (OSError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     if found is None:
+        repair += "; a copy in parquet files, as the Hugging Face hub has it, is read by data.name=parquet"
         raise DataError(f"{name} was not found (looked in {looked}) and its download failed ({reason}); {repair}")
     return found
 

@@ -11,6 +11,7 @@ import math
 import os
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -18,17 +19,19 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from engine.base.errors import ConfigError, DataError
 from engine.base.opening import read_bytes, regular
+from engine.data.samples.labels import MOST_CLASSES
+from engine.data.samples.took import note
 from engine.data.sources.pickled import read_pickled
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-MOST_CLASSES = 1_000_000  # a label beyond it is no class number: there would be a weight for each class below it
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
+IMAGE_SUFFIXES |= {".jfif", ".jpe", ".apng", ".pbm", ".pnm"}
 
 # What a file's content may be, whatever its name: of others that Pillow knows, some are read by another program.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
@@ -106,8 +109,9 @@ def decode_images(
 
     size: resize to ``size`` x ``size`` pixels (bilinear); without it, images of different sizes are an error.
     crop: keep the proportions: the shorter side becomes 8/7 of ``size`` (256 for 224, as is usual for ImageNet),
-    then the centre is cut out. mode: "L" (grey, C = 1) or "RGB" (C = 3); without it, as the first image is, and a
-    mixture is an error. Refuses what would not fit into half of this machine's memory.
+    then the centre is cut out; nothing is turned as its EXIF says, as in papers. mode: "L" (grey, C = 1) or "RGB"
+    (C = 3); without it, as the first image is, and a mixture is an error. Refuses what would not fit into half of
+    this machine's memory.
     """
     images: np.ndarray | None = None
     first = kind = ""
@@ -128,7 +132,8 @@ def decode_images(
                 f"{_size(pixels)}; set data.size (for example data.size={min(images.shape[2:])}) to resize them"
             )
         if wanted != kind:
-            raise DataError(f"images must be all grey or all coloured, but {first} is {kind}, {name} is {wanted}")
+            rule = f"leaves images grey (L) or coloured (RGB), and {first} is {kind}, {name} is {wanted}"
+            raise ConfigError("data.colour", None, rule, "set data.colour=rgb or data.colour=grey")
         images[row] = pixels
     if images is None:
         raise DataError("there are no images to decode")
@@ -146,6 +151,13 @@ def _decoded(name: str, content: bytes, size: int | None, mode: str | None, crop
             if size is not None and crop:
                 short = round(size * 8 / 7)
                 opened.draft(None, (short, short))  # JPEG decodes large images at 1/2, 1/4 or 1/8, if that is enough
+            if not crop:
+                if opened.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+                    ImageOps.exif_transpose(opened, in_place=True)
+                    note("images turned as their EXIF orientation says", 1)
+                note("images of several frames, of which the first is read", getattr(opened, "is_animated", False))
+                note(f"images converted from Pillow's mode {opened.mode} to {wanted}", opened.mode != wanted)
+                note(f"images resized to {size}x{size}", size is not None and opened.size != (size, size))
             picture = opened if opened.mode == wanted else opened.convert(wanted)
             if size is not None and crop:
                 picture = _centre(picture, size)
@@ -154,6 +166,8 @@ def _decoded(name: str, content: bytes, size: int | None, mode: str | None, crop
             pixels = np.asarray(picture)
     except DataError:
         raise
+    except UnidentifiedImageError:  # its text is the address of an object
+        raise DataError(f"{name}: not a readable image (none of {', '.join(_FORMATS)}); get it again") from None
     except Exception as error:  # Pillow's readers raise whatever a broken file makes them
         raise DataError(f"{name}: not a readable image ({error}); get it again") from None
     return wanted, pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
@@ -200,11 +214,33 @@ def _size(image: np.ndarray) -> str:
 def image_tree(folder: Path) -> dict[str, list[Path]]:
     """List the image files of each class, for a folder with one subfolder for each; names and files sorted."""
     classes = {}
-    for sub in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        files = sorted(path for path in sub.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
-        if files:
-            classes[sub.name] = files
+    unread = Counter(path.suffix.lower() for path in folder.iterdir() if not is_hidden(path.name) and path.is_file())
+    for sub in sorted(path for path in folder.iterdir() if not is_hidden(path.name) and path.is_dir()):
+        kinds = {path: path.suffix.lower() for path in sorted(visible_files(sub))}
+        images = [path for path, kind in kinds.items() if kind in IMAGE_SUFFIXES]
+        unread.update(kind for kind in kinds.values() if kind not in IMAGE_SUFFIXES)
+        if images:
+            classes[sub.name] = images
+    for kind, count in sorted(unread.items()):
+        note(f"warning: {folder}: left unread, by their suffix: {count:,} {kind}")
     return classes
+
+
+def visible_files(folder: Path, most: int | None = None) -> Iterator[Path]:
+    """Yield the files below a folder that no tool has hidden, those at most ``most`` folders down.
+
+    The folder may be a link; links below it are not followed, as they may lead round in circles.
+    """
+    for at, below, files in os.walk(folder):
+        here = Path(at)
+        is_deepest = len(here.relative_to(folder).parts) == most
+        below[:] = [name for name in below if not is_hidden(name) and not is_deepest]
+        yield from (here / name for name in files if not is_hidden(name))
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder is a tool's: of an editor, a notebook, macOS or its archives."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def read_files(paths: Iterable[Path]) -> Iterator[tuple[str, bytes]]:

@@ -7,12 +7,13 @@ CONFIG/train/0000.parquet                         the branch of data that the hu
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from engine.base.errors import DataError, nearest, require
+from engine.data.samples.took import listed, note
+from engine.data.sources.formats import visible_files
 from engine.data.sources.splits import OURS, OwnSource, snapshot
 
 DEEPEST = 4  # folders below the root in which files are looked for
@@ -34,7 +35,11 @@ def hub_files(source: OwnSource, folder: Path, config: str | None) -> dict[str, 
     for ours in wanted:
         if source.names[ours] not in found:
             raise _missing(source, root, ours, found)
-    return {ours: found[source.names[ours]] for ours in wanted}
+    files = {ours: found[source.names[ours]] for ours in wanted}
+    there, taken = _parquet_below(root), {path for paths in files.values() for path in paths}
+    unread = sorted(str(path.relative_to(root)) for path in there if path not in taken)
+    note(f"parquet files left unread, of other splits, configurations or folders: {listed(unread, 3)}", len(unread))
+    return files
 
 
 def _missing(source: OwnSource, root: Path, ours: str, found: Collection[str]) -> DataError:
@@ -97,11 +102,7 @@ def _place(path: Path, known: Collection[str]) -> tuple[str, str]:
 
 
 def _parquet_below(root: Path) -> Iterator[Path]:
-    """Parquet files below ``root``; hidden folders are the tools', and links to folders may lead round in circles."""
+    """Parquet files below ``root``; its folder data/ may be a link."""
     tops = [root] + ([root / "data"] if (root / "data").is_symlink() else [])
     for top in tops:
-        for folder, below, files in os.walk(top):
-            here = Path(folder)
-            depth = len(here.relative_to(root).parts)
-            below[:] = [name for name in below if not name.startswith(".") and depth < DEEPEST]
-            yield from (here / name for name in files if name.endswith(".parquet") and not name.startswith("."))
+        yield from (path for path in visible_files(top, DEEPEST - (top != root)) if path.name.endswith(".parquet"))

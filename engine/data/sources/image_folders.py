@@ -20,7 +20,7 @@ from engine.base.files import expanded
 from engine.base.opening import read_text
 from engine.data.samples.dataset import Dataset, MeanStd, Source, Split, assembled
 from engine.data.sources.finding import check_within, find_unpacked
-from engine.data.sources.formats import decode_images, image_tree, read_files
+from engine.data.sources.formats import decode_images, image_tree, is_hidden, read_files
 
 CINIC10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # As their authors and most papers give them, of the training images.
@@ -162,7 +162,7 @@ class Omniglot(Source):
 
 
 def _folders(parent: Path) -> list[Path]:
-    found = sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = sorted(path for path in parent.iterdir() if path.is_dir() and not is_hidden(path.name))
     if not found:
         raise DataError(f"{parent}: has no folders; unpack {parent.name}.zip again")
     return found
@@ -171,7 +171,7 @@ def _folders(parent: Path) -> list[Path]:
 def _drawings(character: Path) -> list[Path]:
     """The 20 drawings of a character, by drawer."""
     by_drawer = {}
-    for path in character.glob("*.png"):
+    for path in character.glob("[!.]*.png"):
         named = re.fullmatch(r"\d+_(\d+)\.png", path.name)
         by_drawer[int(named[1]) if named else 0] = path
     if sorted(by_drawer) != list(range(1, DRAWERS + 1)):

@@ -6,6 +6,7 @@ A file that cannot be read, or a value that is not what it should be, is a :clas
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,15 @@ import pyarrow.parquet as pq
 
 from engine.base import parquet
 from engine.base.errors import DataError
+from engine.data.samples.dataset import as_float32
+from engine.data.samples.labels import Part
+from engine.data.samples.took import note
 from engine.data.sources.formats import decode_images, memory_for_images
 
 MOST_TOKENS = 4096  # of a row, unless a length is asked for
 HIGHEST_TOKEN = 2**24  # whole numbers up to it are exact in float32
 
+_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls the index of a frame that has no name
 # What Arrow and its buffers raise of a broken file.
 _BROKEN = (OSError, UnicodeDecodeError, pa.ArrowException)
 
@@ -39,11 +44,13 @@ class ParquetTable:
 
     @classmethod
     def open(cls, paths: Sequence[Path]) -> ParquetTable:
-        """Open the files in the order given; raises :class:`DataError` for files that are none, or without a row."""
-        table = cls(paths, [_open(path) for path in paths])
-        if len(table) == 0:
+        """Open the files that have rows, in the order given; raises :class:`DataError` for what is no parquet file, or
+        where none has a row.
+        """
+        filled = {path: file for path in paths if (file := _open(path)).metadata.num_rows}
+        if not filled:
             raise DataError(f"{paths[0]}: has no rows")
-        return table
+        return cls(list(filled), list(filled.values()))
 
     def __len__(self) -> int:
         return sum(file.metadata.num_rows for file in self.files)
@@ -54,31 +61,34 @@ class ParquetTable:
         return self.files[0].schema_arrow
 
     @property
-    def hub_features(self) -> dict[str, Any]:
-        """What Hugging Face's metadata say of each column, ``info.features``; {} where there are none."""
-        try:
-            features = json.loads((self.schema.metadata or {})[b"huggingface"])["info"]["features"]
-            return {str(name): feature for name, feature in features.items() if isinstance(feature, dict)}
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
-            return {}
+    def class_labels(self) -> set[str]:
+        """The columns that Hugging Face's metadata of the first file call a ClassLabel."""
+        features = _metadata(self.files[0], b"huggingface", "info", "features")
+        features = features if isinstance(features, dict) else {}
+        return {name for name, one in features.items() if isinstance(one, dict) and one.get("_type") == "ClassLabel"}
 
-    def class_names(self, label: str) -> tuple[str, ...]:
-        """Return the names of the classes of a ClassLabel of Hugging Face's; () if the column is none."""
-        try:
-            return tuple(str(name) for name in self.hub_features[label]["names"])
-        except (LookupError, TypeError):
-            return ()
+    @property
+    def index_columns(self) -> set[str]:
+        """The columns that pandas made of the index of a frame, by the metadata of each file or by their names."""
+        named = [_metadata(file, b"pandas", "index_columns") for file in self.files]
+        found = {name for own in named if isinstance(own, list) for name in own if isinstance(name, str)}
+        return found | {name for file in self.files for name in file.schema_arrow.names if _INDEX.fullmatch(name)}
 
-    def values(self, name: str) -> np.ndarray:
-        """Read a column of whole numbers (as int64) or texts [N]."""
-        return np.concatenate([_values(path, file, name) for path, file in zip(self.paths, self.files, strict=True)])
+    def parts(self, name: str) -> list[Part]:
+        """Read a column of labels or owners file by file, with the names of a ClassLabel of Hugging Face's."""
+        parts = []
+        for path, file in zip(self.paths, self.files, strict=True):
+            names = _metadata(file, b"huggingface", "info", "features", name, "names")
+            names = tuple(map(str, names)) if isinstance(names, list) else ()
+            parts.append(Part(str(path), _values(path, file, name), names))
+        return parts
 
-    def images(self, name: str, rows: np.ndarray, size: int | None = None) -> np.ndarray:
+    def images(self, name: str, rows: np.ndarray, size: int | None = None, mode: str | None = None) -> np.ndarray:
         """Decode the sorted ``rows`` of a column of encoded images: bytes, or a struct with them (Hugging Face).
 
-        Gives uint8 [n, C, H, W]; size: see :func:`decode_images`.
+        Gives uint8 [n, C, H, W]; size, mode: see :func:`decode_images`.
         """
-        return decode_images(self._encoded(name, rows), len(rows), size)
+        return decode_images(self._encoded(name, rows), len(rows), size, mode)
 
     def features(self, names: Sequence[str], rows: np.ndarray) -> np.ndarray:
         """Read the sorted ``rows`` of columns of numbers, or of lists of as many numbers, as float32 [n, D, 1, 1]."""
@@ -216,8 +226,9 @@ def _numbers(place: _Place, column: pa.Array, name: str, width: int) -> np.ndarr
     if count and per_row != width:
         _ragged(place, name, 0, per_row, width)
     _check_filled(place, column, name, per_row)
-    with np.errstate(over="ignore"):
-        block = column.to_numpy(zero_copy_only=False).astype(np.float32)
+    block, is_exact = as_float32(column.to_numpy(zero_copy_only=False))
+    if not is_exact:
+        note(f"warning: column {name!r} has whole numbers of which float32 loses digits; is it a key and no feature?")
     finite = np.isfinite(block)
     if not finite.all():
         bad = int(np.argmin(finite))
@@ -268,9 +279,24 @@ def _check_tokens(place: _Place, name: str, lengths: np.ndarray, ids: pa.Array) 
 # ------------------------------------------------------------------------------------------------ files
 def _open(path: Path) -> pq.ParquetFile:
     try:
-        return parquet.open_plain(path)
+        file = parquet.open_plain(path)
     except (OSError, pa.ArrowException) as error:
         raise _corrupt(path, error) from None
+    names = file.schema_arrow.names
+    if len(set(names)) < len(names):
+        raise DataError(f"{path}: has two columns called {max(names, key=names.count)!r}; rename one")
+    return file
+
+
+def _metadata(file: pq.ParquetFile, key: bytes, *path: str) -> Any:
+    """What the file's metadata, written as JSON, say at a path; None where there are none, or others."""
+    try:
+        found = json.loads((file.schema_arrow.metadata or {})[key])
+        for step in path:
+            found = found[step]
+        return found
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return None
 
 
 def _corrupt(path: Path, error: Exception) -> DataError:
@@ -320,8 +346,8 @@ def _plain_values(path: Path, column: pa.ChunkedArray, name: str) -> np.ndarray:
         column = column.cast(column.type.value_type)
     if column.null_count:
         raise DataError(f"{path}: column {name!r} has {column.null_count} empty values")
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64()).to_numpy()
+    if is_numeric(column.type) or _is_list(column.type):  # what is no label, who asked for labels refuses
+        return column.to_numpy()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return np.asarray(column.to_pylist(), dtype=np.str_)
     raise DataError(f"{path}: column {name!r} must hold whole numbers or texts, not {column.type}")

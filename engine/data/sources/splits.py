@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from engine.base.opening import read_text
 from engine.data.samples.dataset import Source, stratified
 
 OURS = ("train", "test")
+MODES = {"grey": "L", "rgb": "RGB", None: None}  # what Pillow calls a colour
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")  # no name leads out of a folder
 
 
@@ -25,10 +26,10 @@ class OwnSource(Source):
 
     splits: our splits by the names that they have there, such as {test: valid}; None: train and test. test_fraction:
     the share of the training rows that become the test split, where the data have none; it has the class shares of the
-    whole and is the same for every seed. None: there is a test split.
+    whole and is the same for every seed. None: there is a test split. colour: what images become.
     """
 
-    neutral: ClassVar[Mapping[str, Any]] = {"splits": None, "test_fraction": None}
+    neutral: ClassVar[Mapping[str, Any]] = {"splits": None, "test_fraction": None, "colour": None}
 
     root: Annotated[str, Doc("folder with the files")]
     splits: Annotated[
@@ -45,6 +46,11 @@ class OwnSource(Source):
             "the whole, the same for every seed"
         ),
         Neutral(None, "holds none out"),
+    ] = None
+    colour: Annotated[
+        Literal["grey", "rgb"] | None,
+        Doc("make all images grey, or all coloured; null: they must be one or the other"),
+        Neutral(None, "leaves images as they are"),
     ] = None
 
     def __post_init__(self) -> None:

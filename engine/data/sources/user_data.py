@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -12,12 +12,14 @@ import numpy as np
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import DataError, require
 from engine.data.samples.dataset import AS_IS, Dataset, MeanStd, Split, assembled
+from engine.data.samples.labels import class_numbers, places, plain
+from engine.data.samples.took import listed, note
 from engine.data.sources.column_choice import Inputs, inputs_of, label_of
 from engine.data.sources.finding import existing
-from engine.data.sources.formats import MOST_CLASSES, decode_images, image_tree, read_files
+from engine.data.sources.formats import decode_images, image_tree, is_hidden, read_files
 from engine.data.sources.hub_layout import hub_files
 from engine.data.sources.parquet_columns import MOST_TOKENS, ParquetTable
-from engine.data.sources.splits import OURS, OwnSource, held_out, snapshot
+from engine.data.sources.splits import MODES, OURS, OwnSource, held_out, snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,8 @@ class ImageFolder(OwnSource):
     def read(self) -> Dataset:
         root = snapshot(self.folder())
         self.check_test((root / self.names["test"]).is_dir())
-        return read_tree("imagefolder", root, self.size, names=self.names, test_fraction=self.test_fraction)
+        how = (self.size, MODES[self.colour])
+        return read_tree("imagefolder", root, *how, names=self.names, test_fraction=self.test_fraction)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +110,9 @@ class Parquet(OwnSource):
         require(
             length is None or self.token_column is not None, "sequence_length", length, rule, "set data.token_column"
         )
+        inputs = ("image_column", "token_column", "feature_columns", "size", "colour")
         for field in ("token_column", "feature_columns"):
-            chosen = [
-                name for name in ("image_column", "token_column", "feature_columns", "size") if getattr(self, name)
-            ]
+            chosen = [name for name in inputs if getattr(self, name)]
             others = [name for name in chosen if name != field]
             rule = f"cannot be set beside data.{others[0]}" if others else ""
             require(not (getattr(self, field) and others), field, getattr(self, field), rule, "set one of the two")
@@ -130,18 +132,23 @@ class Parquet(OwnSource):
         files = hub_files(self, self.folder(), self.config)
         tables = [ParquetTable.open(paths) for paths in files.values()]
         label = self.label_column or label_of(tables[0])
-        inputs = self._inputs(tables[0], label)
-        columns = _Columns(inputs, label, self.owner_column, self.size, self.sequence_length)
+        index = {name for table in tables for name in table.index_columns}
+        inputs = self._inputs(tables[0], label, index)
+        for field in ("size", "colour") if inputs[0] != "images" else ():
+            value = getattr(self, field)
+            require(value is None, f"data.{field}", value, "is for images, and none are read", "leave it out")
+        columns = _Columns(inputs, label, self.owner_column, self.size, self.sequence_length, MODES[self.colour])
+        _tell_columns(tables, columns, index)
         return _read_tables("parquet", Path(self.root), tables, columns, self.test_fraction)
 
-    def _inputs(self, table: ParquetTable, label: str) -> Inputs:
+    def _inputs(self, table: ParquetTable, label: str, index: Collection[str]) -> Inputs:
         if self.token_column is not None:
             return "tokens", (self.token_column,)
         if self.feature_columns:
             return "features", self.feature_columns
         if self.image_column is not None:
             return "images", (self.image_column,)
-        return inputs_of(table, (label, self.owner_column))
+        return inputs_of(table, {label, self.owner_column, *index})
 
 
 # ---------------------------------------------------------------------------------------------- parquet
@@ -157,6 +164,7 @@ class _Columns:
     owner: str | None = None
     size: int | None = None  # of images
     length: int | None = None  # of rows of tokens
+    mode: str | None = None  # of images
 
 
 def parquet_files(root: Path, split: str) -> list[Path]:
@@ -190,13 +198,17 @@ def _read_tables(
     choose: Choose | None = None,
 ) -> Dataset:
     """Read the tables of train and test, or that of train alone, of which ``test_fraction`` is held out."""
-    raw = [table.values(columns.label) for table in tables]
+    ends = np.cumsum([len(table) for table in tables])[:-1]
+    held = [part for table in tables for part in table.parts(columns.label)]
+    numbers, classes = class_numbers(("data.label_column", columns.label), held)
+    raw = np.split(np.concatenate(numbers), ends)
     rows = [np.arange(len(own)) if choose is None else choose[ours](own) for ours, own in zip(OURS, raw, strict=False)]
-    raw = [own[kept] for own, kept in zip(raw, rows, strict=True)]
-    classes, labels = _number_labels(root, raw, tables[0].class_names(columns.label))
+    labels = [own[kept] for own, kept in zip(raw, rows, strict=True)]
     owners = [None for _ in tables]
     if columns.owner is not None:
-        owners = _number([table.values(columns.owner)[kept] for table, kept in zip(tables, rows, strict=True)])
+        held = [part for table in tables for part in table.parts(columns.owner)]
+        users, _ = places(plain(("data.owner_column", columns.owner), held))
+        owners = np.split(np.concatenate(users), ends)
     parts = list(zip(tables, rows, labels, owners, strict=True))
     if test_fraction is not None:
         table, _, numbers, users = parts[0]
@@ -206,7 +218,7 @@ def _read_tables(
     length = _token_length(tables, columns) if is_tokens else 0
     splits = [Split(_read_inputs(table, columns, kept, length), own, users) for table, kept, own, users in parts]
     if not is_tokens:
-        return assembled(name, classes, splits, mean_std)
+        return assembled(name, classes, _of_one_colour(splits), mean_std)
     highest = max(int(split.images.max()) for split in splits)
     return assembled(name, classes, splits, AS_IS, vocabulary=highest + 1)
 
@@ -215,7 +227,7 @@ def _read_inputs(table: ParquetTable, columns: _Columns, rows: np.ndarray, lengt
     """The images, features or tokens of sorted ``rows``, [n, C, H, W]."""
     kind, names = columns.inputs
     if kind == "images":
-        return table.images(names[0], rows, columns.size)
+        return table.images(names[0], rows, columns.size, columns.mode)
     return table.features(names, rows) if kind == "features" else table.tokens(names[0], rows, length)
 
 
@@ -229,23 +241,15 @@ def _token_length(tables: Sequence[ParquetTable], columns: _Columns) -> int:
     return max(longest, 1)
 
 
-def _number_labels(
-    root: Path, labels: Sequence[np.ndarray], names: tuple[str, ...]
-) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """Class names, and the labels of all splits as class numbers; ``names``: of labels that are numbers."""
-    if all(own.dtype.kind in "iu" for own in labels):
-        count = max(int(own.max()) for own in labels) + 1
-        if count > MOST_CLASSES:
-            raise DataError(f"{root}: has the label {count - 1}, which is no class number; number classes from 0 on")
-        return names or tuple(map(str, range(count))), list(labels)
-    found = np.unique(np.concatenate(labels))
-    return tuple(map(str, found)), _number(labels)
-
-
-def _number(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Values of all splits as int64 places in their sorted union, so that one user has one number."""
-    _, places = np.unique(np.concatenate(values), return_inverse=True)
-    return np.split(places.astype(np.int64), np.cumsum([len(own) for own in values])[:-1])
+def _tell_columns(tables: Sequence[ParquetTable], columns: _Columns, index: Collection[str]) -> None:
+    """Note what is read, and what is not."""
+    kind, names = columns.inputs
+    note(f"{kind}: {listed(names)}; labels: {columns.label}; owners: {columns.owner or 'none'}")
+    read = (*names, columns.label, columns.owner or "")
+    tops = {part for name in read for part in (name, f"{name}.bytes", name.partition(".")[0])}
+    every = dict.fromkeys(name for table in tables for file in table.files for name in file.schema_arrow.names)
+    left = [f"{name} (an index of pandas)" if name in index else name for name in every if name not in tops]
+    note(f"columns left out: {listed(left)}", len(left))
 
 
 # ---------------------------------------------------------------------------------------------- folders
@@ -253,14 +257,16 @@ def read_tree(
     name: str,
     root: Path,
     size: int | None = None,
+    mode: str | None = None,
     mean_std: MeanStd | None = None,
     names: Mapping[str, str] | None = None,
     test_fraction: float | None = None,
 ) -> Dataset:
     """Read a data set from image folders <split>/<class>/ below ``root``; raise :class:`DataError` if one is empty.
 
-    size: resize to ``size`` x ``size`` pixels. mean_std: None computes them. names: of the splits' folders; None: train
-    and test. test_fraction: of the training images, that become the test split; None: it has a folder.
+    size: resize to ``size`` x ``size`` pixels. mode: "L" or "RGB", see :func:`decode_images`. mean_std: None computes
+    them. names: of the splits' folders; None: train and test. test_fraction: of the training images, that become the
+    test split; None: it has a folder.
     """
     folders = [root / (names or {}).get(ours, ours) for ours in OURS]
     train, classes, labels = _files_of(root, folders[0], ())
@@ -270,8 +276,16 @@ def read_tree(
         parts.append((files, own))
     else:
         parts = [([train[row] for row in rows], labels[rows]) for rows in held_out(labels, test_fraction)]
-    splits = [Split(decode_images(read_files(files), len(files), size), own) for files, own in parts]
-    return assembled(name, classes, splits, mean_std)
+    splits = [Split(decode_images(read_files(files), len(files), size, mode), own) for files, own in parts]
+    return assembled(name, classes, _of_one_colour(splits), mean_std)
+
+
+def _of_one_colour(splits: list[Split]) -> list[Split]:
+    train, test = (split.images.shape[1] for split in splits)
+    rule = f"leaves images as they are, and those of train have {train} channels, those of test {test}"
+    are_alike = train == test or splits[0].images.dtype != np.uint8
+    require(are_alike, "data.colour", None, rule, "set data.colour=rgb or data.colour=grey")
+    return splits
 
 
 def _files_of(root: Path, folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], tuple[str, ...], np.ndarray]:
@@ -281,7 +295,7 @@ def _files_of(root: Path, folder: Path, classes: tuple[str, ...]) -> tuple[list[
     """
     tree = image_tree(folder) if folder.is_dir() else {}
     if not tree:
-        others = sorted(one.name for one in root.iterdir() if one.is_dir() and not one.name.startswith("."))
+        others = sorted(one.name for one in root.iterdir() if one.is_dir() and not is_hidden(one.name))
         repair = f"; there are {', '.join(others)}, which data.splits can name" if others else ""
         raise DataError(f"data.root={root}: has no images in {folder.name}/<class>/ (looked in {folder}){repair}")
     classes = classes or tuple(tree)

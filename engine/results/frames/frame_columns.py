@@ -62,7 +62,8 @@ def _metric(metric: Metric) -> Column:
     if metric.name in _COUNTED:
         return sure(metric.name, WHOLE, ROUND_UNIT, metric.meaning)
     unit = _SMALL_UNITS.get(metric.unit) or _UNITS.get(metric.name) or (ROUND_UNIT if "round" in metric.name else "")
-    return Column(metric.name, REAL, unit, metric.meaning)
+    looked = "fedskew" in metric.source  # a command, which may have looked into an earlier round than the last
+    return Column(metric.name, REAL, unit, metric.meaning + f" Of the last round that {metric.source} saw." * looked)
 
 
 TRIALS = (
@@ -102,6 +103,8 @@ TRIALS = (
     ),
     Column("breaks_privacy", TRUTH, "", "Whether a stage of the lineage is an oracle that no client would join."),
     Column("weights_sha256", TEXT, "", "SHA-256 of the final global weights: equal for results equal to the bit."),
+    Column("parent", TEXT, "", "Trial whose weights this one last copied; null of all but copies in a population."),
+    Column("schedule", TEXT, "", "What such a trial had from which round on, as JSON; the axes have its last."),
     sure("folder", TEXT, "", "The trial's folder, from that of its source."),
     Column(
         FIGURES,

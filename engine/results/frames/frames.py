@@ -4,7 +4,7 @@ frames = load_results("runs/ccvr.main-laptop-0123456789ab", "runs/quickstart-a1b
 frames.trials                   one row per trial; so frames.rounds, .clients, .classes, .personal (pandas)
 frames.arrow("rounds")          the same as an Arrow table
 frames.folders                  each folder's Results, by source; frames.results where there is one folder
-frames.damage                   "SOURCE:TRIAL" -> what of a trial cannot be read
+frames.damage                   "SOURCE:TRIAL", or SOURCE -> what cannot be read
 
 Every column is documented in ``frame_columns.py``. Large tables are read when they are first asked for.
 """
@@ -19,7 +19,8 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from engine.base.errors import nearest, require
+from engine.base.errors import RunFolderError, nearest, one_line, require
+from engine.base.files import holds_results
 from engine.results.frames import rows
 from engine.results.frames.frame_columns import TABLES
 from engine.results.loading import load
@@ -31,7 +32,8 @@ log = logging.getLogger("fedskew")
 class Frames:
     """The results of runs and sweeps as tables; made by :func:`load_results`."""
 
-    def __init__(self, folders: Mapping[str, Results]) -> None:
+    def __init__(self, folders: Mapping[str, Results], lost: Mapping[str, str] | None = None) -> None:
+        self._lost = dict(lost or {})
         self.folders = dict(folders)  # by source: the name of the folder, with its parents where two have one name
         self._tables: dict[str, pa.Table] = {}
 
@@ -44,8 +46,8 @@ class Frames:
 
     @property
     def damage(self) -> dict[str, str]:
-        """What cannot be read, by ``SOURCE:TRIAL``; it may grow as large tables are read."""
-        found: dict[str, str] = {}
+        """What cannot be read, by ``SOURCE:TRIAL`` or SOURCE; it may grow as large tables are read."""
+        found = dict(self._lost)
         for source, results in self.folders.items():
             damage = {**results.completeness.damage, **results.unread}
             found |= {f"{source}:{trial}": told for trial, told in sorted(damage.items())}
@@ -101,14 +103,24 @@ def load_results(*folders: Path | str, metric: str | None = None) -> Frames:
     """Read the folders of runs and sweeps as one object, see :class:`Frames`.
 
     ``metric``: a column of the trials to compare by, in place of the sweeps' own. Raises :class:`RunFolderError` for a
-    folder that is neither a run's nor a sweep's. A damaged trial of a sweep is left out alone, and named in the log.
+    folder that is neither a run's nor a sweep's, or if none can be read. What is damaged, a run among others or a trial
+    of a sweep, is left out alone, and named in the log and in :attr:`Frames.damage`.
     """
     require(bool(folders), "folders", "", "name no run and no sweep", 'for example load_results("runs/quickstart-...")')
     paths = [Path(folder) for folder in folders]
     places = [path.resolve() for path in paths]
     for number, place in enumerate(places):
         require(place not in places[:number], "folders", paths[number], "is given twice", "name it once")
-    frames = Frames({name: load(path, metric) for name, path in zip(_names(places), paths, strict=True)})
+    found, lost = dict[str, Results](), dict[str, str]()
+    for name, path in zip(_names(places), paths, strict=True):
+        try:
+            found[name] = load(path, metric)
+        except RunFolderError as error:
+            if len(lost) + 1 == len(paths) or not holds_results(path):
+                raise
+            lost[name] = one_line(str(error))
+            log.warning("%s is left out: %s", name, lost[name])
+    frames = Frames(found, lost)
     for source, results in frames.folders.items():
         if not results.completeness.complete and results.completeness.damage:
             log.warning("%s: %s", source, " ".join(results.completeness.sentences(results.path)))

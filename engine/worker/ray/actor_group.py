@@ -18,7 +18,7 @@ import ray.exceptions
 from engine.base.errors import ResourceError
 from engine.experiment import Execution
 from engine.record.numerics import mixed
-from engine.worker.ray.errors import first_line
+from engine.worker.ray.errors import last_cause
 
 log = logging.getLogger("fedskew")
 
@@ -96,7 +96,7 @@ class ActorGroup:
         try:
             where: dict[str, Any] = ray.get(slot.ready)
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
-            raise ResourceError(f"a client actor could not start: {first_line(error)}") from None
+            raise ResourceError(f"a client actor could not start: {last_cause(error)}") from None
         before = [self.numerics] if self.numerics else []
         self.numerics = one_numerics([*before, where["numerics"]], self._execution)
         slot.where, slot.since = where, time.perf_counter()

@@ -15,6 +15,7 @@ with uncollected():  # an actor is a process of its own
 
     from engine.base.allocator import keep_freed_memory
     from engine.base.devices import device_class
+    from engine.base.errors import ResourceError
     from engine.client.jobs import JobRunner
     from engine.data import Assignment, Dataset
     from engine.experiment import Experiment
@@ -28,12 +29,12 @@ class ClientActor:
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment, share: float) -> None:
         self._cards = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         if share and len(self._cards) != 1:
-            raise RuntimeError(f"an actor with a GPU share of {share} was given the cards {self._cards}, not one")
+            raise ResourceError(f"an actor with a GPU share of {share} was given the cards {self._cards}, not one")
         if experiment.execution.device == "cuda" and torch.cuda.device_count() != 1:
-            raise RuntimeError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
+            raise ResourceError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
         keep_freed_memory()
         self._worker = JobRunner(experiment, dataset, assignment, received)
-        self._numerics = numerics(experiment, hardware_of(experiment.execution.device))
+        self._numerics = numerics(experiment, hardware_of(experiment.execution.device), self._worker.nets)
         self._kind = device_class(experiment.execution.device)
         self._token = 0
         self._job: Any = None

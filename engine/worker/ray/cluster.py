@@ -18,15 +18,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import ray
+import ray.exceptions
 import torch
 
 from engine.base.devices import cores, memory
-from engine.base.errors import ResourceError
+from engine.base.errors import FedskewError, ResourceError
 from engine.base.own_modules import check_hides_nothing
 from engine.data import Dataset
 from engine.experiment import Execution, no_gpu
+from engine.worker.addresses import check_answers, repair, used
 from engine.worker.ray import session_folder
-from engine.worker.ray.errors import FULL, NO_ROOM
+from engine.worker.ray.errors import FULL, NO_ROOM, last_cause
 from engine.worker.ray.resources import check_actors
 
 log = logging.getLogger("fedskew")
@@ -35,6 +37,7 @@ log = logging.getLogger("fedskew")
 # the installed Ray has it.
 CONSTANTS, MAY_LISTEN = "ray._private.ray_constants", "ENABLE_RAY_CLUSTER"
 VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 def connect(execution: Execution, address: str | None = None, crowd: bool = True) -> None:
@@ -51,13 +54,14 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
         _connect(execution, address, crowd)
 
 
-def _connect(execution: Execution, address: str | None, crowd: bool) -> None:
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address or os.environ.get("RAY_ADDRESS"):
+def _connect(execution: Execution, asked: str | None, crowd: bool) -> None:
+    address, given = used(asked)
+    if address:
+        check_answers(address, given)
         try:
-            ray.init(address=address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ResourceError(f"no Ray answers at {address or os.environ['RAY_ADDRESS']}: {error}") from None
+            ray.init(address=address, **QUIET)
+        except Exception as error:  # whatever Ray says, after its own deadline
+            raise ResourceError(_refused(error, given)) from None
         if crowd:
             _check_cluster(execution)
         return
@@ -67,9 +71,31 @@ def _connect(execution: Execution, address: str | None, crowd: bool) -> None:
     wanted = math.ceil(execution.actors * execution.cpus_per_actor)
     if crowd:
         check_actors(execution, there, memory("cpu"), "this machine")
-    with _loopback_alone(), session_folder.owned() as folder:
-        cpus = max(there, wanted) if crowd else there
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **folder, **quiet)
+    cpus = max(there, wanted) if crowd else there
+    for last in (False, True):
+        try:
+            with _loopback_alone(), session_folder.owned() as folder:
+                ray.init(address="local", num_cpus=cpus, include_dashboard=False, **folder, **QUIET)
+            return
+        except FedskewError:
+            raise
+        except Exception as error:  # one of Ray's processes was not there in time, as on a busy machine
+            told = f"Ray could not be started on this machine ({last_cause(error)})"
+            if last:
+                raise ResourceError(f"{told}, twice; 'fedskew doctor' looks for the reason") from None
+            log.warning("%s, and is tried once more", told)
+
+
+def _refused(error: Exception, given: str) -> str:
+    """Say why the Ray that answers is of no use."""
+    cause = last_cause(error.__cause__ or error)
+    refusal = ray.exceptions.AuthenticationError
+    if isinstance(error, refusal) or cause.startswith(refusal.__name__):
+        return (
+            f"{given}: that Ray asks for a token, and this process has not the right one; set RAY_AUTH_MODE=token, and "
+            "RAY_AUTH_TOKEN_PATH to a file with the token of its head node (docs/cluster.md)"
+        )
+    return f"{given}: what answers there is no Ray that can be used ({cause}); {repair(given)}"
 
 
 def _check_cluster(execution: Execution) -> None:

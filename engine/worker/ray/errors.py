@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from engine.base.errors import RunError
+from engine.base.errors import FedskewError, RunError, one_line
 from engine.client.failures import is_of_memory
 from engine.worker.ray.wire import CallReply
 
@@ -30,10 +30,23 @@ def state_lost(what: str) -> RunError:
     return RunError(f"{what}: client state was lost with the node that held it; resume from the last checkpoint")
 
 
-def first_line(error: Exception) -> str:
-    """Return the first line that says something, of Ray's long messages."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if "Traceback" in str(error) else lines[0] if lines else type(error).__name__
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+FRAME = re.compile(r'^\s+File ".*\n(?: {4}.*\n)*', re.MULTILINE)  # of a traceback, with the code that it shows
+OURS = f"{FedskewError.__module__}."
+
+
+def last_cause(error: BaseException) -> str:
+    """Return in one plain line what an error of Ray's goes back to, without frames, colours or our classes' names."""
+    while isinstance(cause := getattr(error, "cause", None), BaseException):
+        error = cause
+    kind, said = f"{type(error).__module__}.{type(error).__name__}", COLOUR.sub("", str(error)).strip()
+    *before, said = FRAME.split(said)
+    if before:  # Ray's own texts hold tracebacks of other processes
+        kind, _, said = said.partition(": ")
+    elif isinstance(error, ray.exceptions.RayError):
+        return one_line(said.partition("\n")[0]) or kind
+    said = " ".join(said.split())
+    return one_line(said if kind.startswith(OURS) else f"{kind.rpartition('.')[2].strip()}: {said}".rstrip(": "))
 
 
 def cause_of(error: ray.exceptions.RayTaskError) -> BaseException:
@@ -75,7 +88,7 @@ def reply_or_loss(ref: Any, number: int, what: str) -> CallReply | Loss:
     except ray.exceptions.RayActorError as error:
         if any(text in str(error) for text in NO_MEMORY):
             return Loss(_killed_for_memory(number, error), of_memory=True)
-        return Loss(f"actor {number} died ({first_line(error)})", of_memory=False)
+        return Loss(f"actor {number} died ({last_cause(error)})", of_memory=False)
     except ray.exceptions.ObjectLostError:  # it had computed, and its node is gone with the result
         return Loss(f"what actor {number} had computed was lost with its node", of_memory=False)
 

@@ -42,7 +42,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engine.base.errors import ConfigError
+from engine.base.errors import ConfigError, require
 from engine.results.claims import Claim
 from engine.results.results import Group, Results, check_axes, check_metric, grouped
 from engine.results.settings import key, matches, setting_label
@@ -198,10 +198,11 @@ def _samples(results: Results, claim: Claim) -> list[Sample]:
     sides: list[dict[Any, Group]] = []
     for picked, side in zip(claim.sides, (claim.better, claim.worse), strict=False):
         found = grouped(results, [*others, *shared], claim.metric, picked)
+        wanted = setting_label({**claim.where, **claim.better, **claim.worse, **side})
         if not found:
-            wanted = setting_label({**claim.where, **claim.better, **claim.worse, **side})
             raise ConfigError("setting", wanted, "has no trial", "add it to the search space")
         sides.append({key([group.setting[name] for name in others]): group for group in found})
+        require(len(sides[-1]) == len(found), "setting", wanted, "is more than one setting", "name its fields, too")
     better, worse = sides[0], sides[-1]
     sign = 1 if claim.larger_is_better else -1
     samples = []

@@ -92,11 +92,6 @@ def similarity(between: float, own: float, other: float) -> float:
     return between / math.sqrt(squared)
 
 
-def linear_cka(x: Any, y: Any, estimator: Estimator = "biased") -> float:
-    """Return the linear CKA of activations [n, p] and [n, q] of the same inputs."""
-    return float(pairwise([profile(x), profile(y)]).of(estimator)[0, 1])
-
-
 def chance(rows: int, p: int, q: int) -> float:
     """About what the biased estimator says of unrelated activations [n, p] and [n, q].
 

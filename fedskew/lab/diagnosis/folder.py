@@ -8,11 +8,11 @@ RUN/diagnosis/round-000020/                       of a run with stages round-000
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 from engine.base.files import write_atomically
+from engine.base.json_text import json_text
 from engine.results import round_folders
 from fedskew.lab.diagnosis import figures as drift_figures
 from fedskew.lab.diagnosis.diagnosis import Diagnosis
@@ -35,7 +35,7 @@ def write(found: Diagnosis, folder: Path) -> None:
     for drawing in drift_figures.drawings(found):
         write_atomically(folder / f"{drawing.name}.png", drawing.png)
     # Last: who finds it finds the rest.
-    write_atomically(folder / "summary.json", json.dumps(found.summary(), indent=2) + "\n")
+    write_atomically(folder / "summary.json", json_text(found.summary(), indent=2) + "\n")
 
 
 def facts(found: Diagnosis) -> dict[str, str]:

@@ -11,7 +11,6 @@ ratio of distances below 1 is a warning and no proof: smooth images are near to 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from torch import Tensor
 from engine.algorithm import Generative, seeds
 from engine.base.errors import ConfigError, RunFolderError, require
 from engine.base.files import refuse_links, write_atomically
+from engine.base.json_text import json_text
 from engine.client.nets import open_model
 from engine.client.steps.flat_net import FlatNet
 from engine.data import Dataset
@@ -192,5 +192,5 @@ def write(found: Generated) -> Path:
     summary = found.summary()
     write_atomically(found.folder / "generated.png", generated_images("generated", summary, found.panels).png)
     # Last: who finds it finds the rest.
-    write_atomically(found.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_atomically(found.folder / "summary.json", json_text(summary, indent=2) + "\n")
     return found.folder / "generated.png"

@@ -5,7 +5,6 @@ The same folders give the same bytes.
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ import yaml
 
 from engine.base.errors import ConfigError
 from engine.base.files import refuse_links, write_atomically
+from engine.base.json_text import json_text
+from engine.base.writable import check_no_results
 from engine.record import parts
 from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import BREAKS_PRIVACY
@@ -34,6 +35,7 @@ _UNKNOWN = "the code that computed it was not written down"
 
 def write(folders: Mapping[str, Results], out: Path, metric: str | None = None) -> Path:
     """Write the leaderboard of the folders into ``out``; the path of the page."""
+    check_no_results(out, "--out")
     board = board_of(folders, metric)
     runs = [run for cell in board.cells.values() for run in cell.runs]
     files = {_config(run): yaml.safe_dump(dict(run.facts.values), sort_keys=False, allow_unicode=True) for run in runs}
@@ -71,15 +73,14 @@ def _data(board: Board) -> str:
             "method": board.rows[row],
             "task": board.columns[column],
             "mean": cell.mean,
-            "low": cell.low if math.isfinite(cell.low) else None,
-            "high": cell.high if math.isfinite(cell.high) else None,
+            "low": cell.low,
+            "high": cell.high,
             "best": cell.best,
             "runs": _runs(cell),
         }
         for (row, column), cell in sorted(board.cells.items())
     ]
-    plain = {"metric": board.metric, "cells": cells, "ranks": _ranks(board.ranks)}
-    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
+    return json_text({"metric": board.metric, "cells": cells, "ranks": _ranks(board.ranks)}, indent=1) + "\n"
 
 
 def _ranks(ranks: Ranks | None) -> dict[str, Any] | None:
@@ -90,7 +91,7 @@ def _ranks(ranks: Ranks | None) -> dict[str, Any] | None:
         "methods": [{"method": method, "rank": rank} for method, rank in methods],
         "tasks": list(ranks.blocks),
         "critical_difference": ranks.critical,
-        "p": ranks.p if math.isfinite(ranks.p) else None,
+        "p": ranks.p,
     }
 
 

@@ -17,7 +17,7 @@ from fedskew.lab import figures
 from fedskew.lab.comparing.effects import ROPE, ClaimEffects, claim_values, effects_of
 from fedskew.lab.comparing.intervals import INTERVALS
 from fedskew.lab.comparing.verdicts import Verdict, judge, rests_on
-from fedskew.lab.drawing import Drawing
+from fedskew.lab.drawing import Drawing, drawn
 from fedskew.lab.pages.tables import (
     Cell,
     Table,
@@ -66,7 +66,7 @@ def _view(number: int, verdict: Verdict, results: Results, rope: float) -> Claim
     measured = quantity(verdict.claim.metric, results.target_accuracy)
     name = INTERVALS[results.looks]
     cells = _cells(number, verdict, measured, name) if verdict.cells else None
-    drawing = figures.forest(number, verdict, name)
+    drawing = drawn(f"claim {number}", lambda: figures.forest(number, verdict, name), None)
     trials = rests_on(results, verdict.claim)
     oracle = names_oracle(verdict.claim.sides) or any(row["breaks_privacy"] == 1 for row in trials)
     numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * oracle

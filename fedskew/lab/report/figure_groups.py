@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -18,7 +19,7 @@ from engine.results.trials import read_json
 from fedskew.lab import figures
 from fedskew.lab.comparing.importance import importance
 from fedskew.lab.comparing.ranking import Setting
-from fedskew.lab.drawing import Drawing
+from fedskew.lab.drawing import Drawing, drawn
 from fedskew.lab.quantities import quantity
 from fedskew.lab.report.trial_tables import schedules
 from fedskew.lab.wording import capitalised
@@ -27,7 +28,7 @@ log = logging.getLogger("fedskew")
 MOST_PARTITIONS = 6
 MOST_GENERATED = 4  # pictures of generated images
 BAND = "Mean over seeds; the band is the 95 % bootstrap interval."
-CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it began. "
+CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it ended. "
 GENERATED = (
     "A row for each class. At the right, in the same places, the nearest training images by the root mean square of "
     "the difference of normalised pixels. Of each setting the trial of the first seed."
@@ -48,26 +49,29 @@ class Group:
 def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group], dict[str, pd.DataFrame]]:
     """Return the groups in the order of the page, and the tables behind them that are no other table."""
     measured = quantity(results.metric, results.target_accuracy)
-    curves, drawn = figures.curves(results, settings)
-    worth = importance(results, settings)
+    none: list[Drawing] = []
+    curves, told = drawn("curves", lambda: figures.curves(results, settings), (none, pd.DataFrame()))
+    worth = drawn("importance", lambda: importance(results, settings), None)
     bars, trust = ([figures.importance(worth)], worth.note) if worth else ([], "")
-    pictures, shown = _partitions(results, settings)
-    maps, of_pairs = figures.matrix_maps(results, settings)
+    pictures, shown = drawn("partitions", lambda: _partitions(results, settings), (none, ""))
+    maps, of_pairs = drawn("matrices", lambda: figures.matrix_maps(results, settings), (none, ""))
+    four = (figures.sensitivity, figures.heat_maps, figures.class_accuracy, figures.client_accuracy)
+    lines, heat, classes, clients = (drawn(one.__name__, partial(one, results, settings), none) for one in four)
     means = figures.cka_means(results.path)
     over = f"{CHANGED if schedules(results) else ''}{capitalised(measured.title)}."
     groups = [
         Group("curves", "Curves", curves, BAND if len(results.seeds) > 1 else ""),
-        Group("sensitivity", "Sensitivity", figures.sensitivity(results, settings), over),
-        Group("pairs", "Two hyper-parameters at a time", figures.heat_maps(results, settings)),
+        Group("sensitivity", "Sensitivity", lines, over),
+        Group("pairs", "Two hyper-parameters at a time", heat),
         Group("importance", "Importance of hyper-parameters", bars, trust),
-        Group("classes", "Accuracy of each class", figures.class_accuracy(results, settings)),
-        Group("personal", "Clients one by one", figures.client_accuracy(results, settings), ON_OWN_ROWS),
+        Group("classes", "Accuracy of each class", classes),
+        Group("personal", "Clients one by one", clients, ON_OWN_ROWS),
         Group("matrices", "Pairs of classes", maps, of_pairs),
         Group("drift", "Client drift", [figures.drift(means)] if means else []),
         Group("images", "Generated images", _generated(settings, results), GENERATED),
         Group("partitions", "Partitions", pictures, shown),
     ]
-    frames = {"curves": drawn} if len(drawn) else {}
+    frames = {"curves": told} if len(told) else {}
     if worth:
         frames["importance"] = worth.frame
     return [group for group in groups if group.drawings], frames

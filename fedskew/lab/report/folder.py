@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import platform
 import re
 from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import engine
 from engine.base.csv_text import csv_text
 from engine.base.errors import RunFolderError
-from engine.base.files import refuse_links, write_atomically, writing
+from engine.base.files import write_atomically, writing
+from engine.base.json_text import json_text
 from engine.base.opening import read_text
 from engine.base.owned import Shape, owned
 from engine.record import parts
@@ -61,7 +59,6 @@ def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
     ``metric`` (a column of the trials table) takes the place of the sweep's own. ``rope``: differences of shares up to
     it are worth nothing (0.005 is half a point).
     """
-    refuse_links(Path(folder))
     results = load(Path(folder), metric)
     files, completeness = _contents(results, rope)
     target = results.path / "report"
@@ -103,8 +100,8 @@ def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Co
     for table, about in in_latex:
         files[f"{table.name}.tex"] = table.latex(f"tab:{sweep}:{table.name}", about if about != table.title else "")
     lacks = frames["claims"].to_dict("records") if claims else []
-    summary = _plain({"name": results.name, "completeness": completeness.to_mapping(), "claims": lacks})
-    files["report.json"] = json.dumps(summary, indent=2, allow_nan=False) + "\n"
+    summary = {"name": results.name, "completeness": completeness.to_mapping(), "claims": lacks}
+    files["report.json"] = json_text(summary, indent=2) + "\n"
     asked = results.path / "sweep.yaml"
     files["report.html"] = render(
         "report.html.j2",
@@ -127,15 +124,6 @@ def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Co
         versions=_computed_with(results),
     )
     return files, completeness
-
-
-def _plain(value: Any) -> Any:
-    """Return plain data with null for what is no number; JSON has no word for it."""
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _computed_with(results: Results) -> list[tuple[str, str]]:

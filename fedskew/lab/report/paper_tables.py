@@ -18,7 +18,7 @@ from engine.results.settings import key, matches, names_oracle, setting_label
 from fedskew.lab.comparing.comparisons import comparisons, paper_frame
 from fedskew.lab.comparing.ranking import distinct
 from fedskew.lab.comparing.ranks import Ranks, ranks_of
-from fedskew.lab.drawing import Drawing
+from fedskew.lab.drawing import Drawing, drawn
 from fedskew.lab.figures import critical_differences
 from fedskew.lab.pages.tables import (
     NO_P,
@@ -110,7 +110,9 @@ def _table(results: Results, layout: PaperTable, name: str) -> TableView:
     pairs = _pairs(compared, layout, measured, f"{name}-comparisons", results.looks)
     ranks = ranks_of(results, layout)
     tables = (table, pairs, _ranks(ranks, f"{name}-ranks") if ranks else None)
-    diagram = critical_differences(name.replace("table", "ranks"), ranks) if ranks else None
+    diagram = None
+    if ranks:
+        diagram = drawn("ranks", lambda: critical_differences(name.replace("table", "ranks"), ranks), None)
     return TableView(layout.title, layout.source, tuple(filter(None, tables)), diagram)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
-from engine.base.errors import RunFolderError
 from engine.record.metrics import by_column
-from engine.record.sweep_files import RECORD, read_record
 from engine.results.results import Results
 from engine.results.settings import MARK, setting_label
 from fedskew.lab.comparing.ranking import Setting, ranked
@@ -88,17 +87,14 @@ def trials_table(results: Results) -> Table:
 
 
 def schedules(results: Results) -> dict[str, str]:
-    """Describe what changed in mid-run, for trials in which something did (population-based training)."""
+    """Describe what a trial had from which round on, where something changed (population-based training)."""
     by_trial = {}
-    for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
-        path = results.path / folder / RECORD
-        try:
-            changes = read_record(path).get("schedule", [])[1:] if path.exists() else []
-        except RunFolderError:  # it is named as damaged
-            changes = []
-        if changes:
+    for trial, text in zip(results.trials["trial"], results.trials["schedule"], strict=True):
+        if text is not None:
             by_trial[trial] = "; ".join(
-                f"from round {change['first_round']}: {setting_label(change['set'])}" for change in changes
+                f"from round {one['first_round']}: {setting_label(one['set'])}"
+                + (f", copied from {one['from']}" if one.get("from") else "")
+                for one in json.loads(text)
             )
     return by_trial
 

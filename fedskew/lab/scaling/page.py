@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_json
-
 from engine.base.files import write_atomically
+from engine.base.json_text import json_text
 from fedskew.lab.pages import Fact, Section, render_plain, text_table
 from fedskew.lab.pages.tables import Table
 from fedskew.lab.scaling import figures as scaling_figures
@@ -51,8 +50,7 @@ def write(study: Study, predict: Iterable[int]) -> tuple[Path, dict[str, Fitted]
     predictions = predictions_table(fitted)
     if predictions.rows:
         sections.append(Section("Predictions", INTERVAL, predictions))
-    # What is no finite number is null.
-    write_atomically(study.folder / "fit.json", to_json(laws(fitted), indent=2, inf_nan_mode="null") + b"\n")
+    write_atomically(study.folder / "fit.json", json_text(laws(fitted), indent=2) + "\n")
     title = "How rounds per second scale"
     page = render_plain("scaling study", title, study.experiment.name, facts(study), sections)
     write_atomically(study.folder / "scaling.html", page)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +36,7 @@ from engine.experiment import Execution, Experiment
 from engine.record.numerics import hardware_of
 from engine.run.run import Run
 from engine.server.cohort import expected_cohort
+from engine.worker.addresses import used
 from fedskew.lab.floor.measured import NEVER, unwatched
 from fedskew.lab.frames import write_frame
 from fedskew.lab.scaling.law import Fit, Prediction, fit
@@ -82,7 +82,7 @@ def look_around(execution: Execution, address: str | None) -> dict[str, Any]:
 
 
 def on_cluster(address: str | None) -> bool:
-    return bool(address or os.environ.get("RAY_ADDRESS"))
+    return bool(used(address)[0])
 
 
 def room_for(machine: Mapping[str, Any], execution: Execution) -> int:
@@ -181,7 +181,7 @@ class Study:
         described, table = folder / "study.json", folder / "scaling.parquet"
         if not described.exists():
             free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-            require(free, "--output", folder, "is not empty and holds no study", "name another folder")
+            require(free, "--out", folder, "is not empty and holds no study", "name another folder")
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(described, told)
             return []
@@ -191,7 +191,7 @@ class Study:
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{folder} cannot be read ({error}); name another folder") from None
         rule = "holds a study of another experiment, of other actors or on another machine"
-        require(found == told, "--output", folder, rule, "name another folder, or ask for the same")
+        require(found == told, "--out", folder, rule, "name another folder, or ask for the same")
         return rows
 
     def experiment_of(self, setting: Setting) -> Experiment:

@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from engine.results.results import Results
 from engine.results.settings import setting_label
 from engine.sweeps.observers import SweepObserver, SweepStart
+from fedskew.lab.comparing.ranking import describe, ranked, settings_of
 from fedskew.lab.quantities import quantity
+from fedskew.lab.run_line import curve
+from fedskew.lab.shown import Shown
 
 REFRESH = 0.5  # seconds
 ROWS = 12  # trials shown; more than run at once on most machines
@@ -28,15 +31,18 @@ class LiveTable(SweepObserver):
         self._console = console
         self._running: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # trial -> its config, last report
         self._status = console.status("data and Ray")
-        self._live: Live | None = None  # until trials run
+        self._shown: Shown | None = None  # until trials run
 
     def on_prepare(self) -> None:
         self._status = self._console.status("data and Ray")
-        self._status.start()
+        if not self._console.is_jupyter:  # where it needs ipywidgets
+            self._status.start()
 
     def on_start(self, start: SweepStart) -> None:
         self._status.stop()
         self._announce(start)
+        if start.ended == start.trials:
+            return
         sweep = start.named.sweep
         self._metric = sweep.metric
         self._sign = 1 if sweep.mode == "max" else -1
@@ -48,8 +54,8 @@ class LiveTable(SweepObserver):
             TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=self._console
         )
         self._task = self._bar.add_task("trials", total=start.to_report)
-        self._live = Live(console=self._console, auto_refresh=False)
-        self._live.start()
+        self._shown = Shown(self._console)
+        self._draw()
 
     def _announce(self, start: SweepStart) -> None:
         named, mode, seeds = start.named, start.mode, len(start.named.sweep.seeds)
@@ -89,12 +95,14 @@ class LiveTable(SweepObserver):
 
     def on_end(self) -> None:
         self._status.stop()
-        if self._live is None:
+        if self._shown is None:
             return
         self._draw()
-        self._live.stop()
-        self._live = None
-        if not self._console.is_terminal:  # where Rich does not end the table's last line
+        self._shown.__exit__()
+        self._shown = None
+        if (
+            not self._console.is_terminal and not self._console.is_jupyter
+        ):  # where Rich does not end the table's last line
             self._console.line()
 
     # --- the table ------------------------------------------------------------------------------------------
@@ -104,7 +112,7 @@ class LiveTable(SweepObserver):
             self._draw()
 
     def _draw(self) -> None:
-        if self._live is None:
+        if self._shown is None:
             return
         self._drawn = time.monotonic()
         table = Table("trial", "setting", "seed", "round", "accuracy", "loss", box=None, title_justify="left")
@@ -122,7 +130,20 @@ class LiveTable(SweepObserver):
         value, name = self._best
         scale, unit = (100, " %") if quantity(self._metric).unit == "%" else (1, "")
         best = f"   best {self._metric}: {self._sign * scale * value:.4g}{unit} (trial {name})" if name else ""
-        self._live.update(Group(self._bar, Text(f"{counts}{best}"), table), refresh=True)
+        self._shown.show(Group(self._bar, Text(f"{counts}{best}"), *([table] if self._running else [])))
+
+
+def settings_table(results: Results) -> Table:
+    """Return the settings of a sweep, the best first, with their curves."""
+    measured = quantity(results.metric, results.target_accuracy)
+    curves: Any = results.curves()
+    made = Table("setting", measured.title, "accuracy over rounds")
+    for setting in ranked(settings_of(results), results.mode)[:ROWS]:
+        rows = curves[curves["trial"].isin([row["trial"] for row in setting.finished])]
+        made.add_row(
+            setting.label, describe(setting.summary, measured), curve(rows.groupby("round")["accuracy"].mean())
+        )
+    return made
 
 
 def _figure(value: float, unit: str = "") -> str:
