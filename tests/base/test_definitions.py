@@ -92,3 +92,15 @@ def test_of_a_module_nothing_is_reached() -> None:
     """Kills: a script that counts for parts which are not from there."""
     found = reached(ConfigError)
     assert found.digests == {} and found.modules == frozenset()
+
+
+def test_classes_and_functions_in_a_list_count_as_if_named(script: Any) -> None:
+    """Kills: a refusal of a list of layers; a function in a list, or its place there, that is in no hash."""
+    text = "import json\ndef one():\n    return 1\nSTEPS = [one, json.loads, 3]\n"
+    text += "class Mine:\n    def f(self):\n        return STEPS\n"
+    before = reached(script(text).Mine)
+    assert {name.removeprefix("__main__.") for name in before.digests} == {"Mine", "one", "STEPS"}
+    assert before.modules == {"json"}
+    for old, new, changed in (("return 1", "return 2", "one"), ("[one, json.loads", "[json.loads, one", "STEPS")):
+        after = reached(script(text.replace(old, new)).Mine)
+        assert {key for key in after.digests if after.digests[key] != before.digests[key]} == {f"__main__.{changed}"}

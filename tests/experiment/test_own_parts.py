@@ -401,7 +401,8 @@ def test_a_call_of_a_part_is_contained(capsys: pytest.CaptureFixture[str], caplo
         return [[0], [1]]
 
     assert divide(unruly).sizes().tolist() == [1, 1] and settings() == before
-    assert capsys.readouterr() == ("", "said\nsaid\n")
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("said\n") == 2
     assert caplog.messages[0] == "partition.name=mine changes the working directory, which is put back: others share it"
     assert len(set(caplog.messages)) == 5
     ended = "raised SystemExit: 0 (test_own_parts.py, line"

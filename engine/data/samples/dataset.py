@@ -205,7 +205,7 @@ class Source(Checked, ABC):
         return data
 
     def _read(self) -> Dataset:
-        drained()  # of a reading before, or one that failed
+        drained()  # of a load that failed, or of the first of two
         with calling(self, "data.name", "draw from numpy.random.default_rng(SEED) with a seed of its own"):
             return self.read()
 
