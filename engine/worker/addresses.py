@@ -64,12 +64,9 @@ def answers(address: str, patience: float) -> bool:
     heard = threading.Event()
 
     def call() -> None:
-        with (
-            suppress(OSError, UnicodeError),
-            socket.create_connection((host.strip("[]"), int(port)), patience) as there,
-        ):
-            there.sendall(PREFACE)
-            if os.environ.get("RAY_USE_TLS", "0") != "0" or there.recv(4)[3:] == SETTINGS:
+        with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), patience) as it:
+            it.sendall(PREFACE)
+            if os.environ.get("RAY_USE_TLS", "0") != "0" or it.recv(4)[3:] == SETTINGS:
                 heard.set()
 
     caller = threading.Thread(target=call, name="call", daemon=True)
