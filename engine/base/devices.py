@@ -23,8 +23,8 @@ def device_class(device: str) -> str:
 def cores() -> int:
     """Return the number of cores that this process may use, by its affinity and by its container's share of time."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share, *period = _of_container("cpu.max")
-    return there if share == "max" else min(there, math.ceil(int(share) / int(period[0])))
+    limit = _of_container("cpu.max")  # microseconds of time, of how many each
+    return min(there, math.ceil(limit[0] / limit[1])) if len(limit) == 2 else there
 
 
 def cpu_name() -> str:
@@ -46,16 +46,15 @@ def memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    [allowed] = _of_container("memory.max")
-    return machine if allowed == "max" else min(machine, int(allowed))
+    return min([machine, *_of_container("memory.max")])
 
 
-def _of_container(limit: str) -> list[str]:
-    """Return the words of a limit of this process's control group; "max" where there is none."""
+def _of_container(limit: str) -> list[int]:
+    """Return the numbers of a limit of this process's control group: where there is none, some or all are missing."""
     try:
-        return (CONTROL_GROUP / limit).read_text(encoding="ascii").split()
+        return [int(one) for one in (CONTROL_GROUP / limit).read_text(encoding="ascii").split() if one != "max"]
     except OSError:
-        return ["max"]
+        return []
 
 
 def cards() -> list[tuple[str, int]]:

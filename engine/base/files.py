@@ -144,8 +144,7 @@ def _held(path: Path) -> TextIO | None:
     except OSError as error:  # ENOLCK, ENOSYS, EOPNOTSUPP: of some network and container file systems
         file.close()
         raise RunFolderError(
-            f"{path.parent} cannot be locked ({error.strerror}), so nothing would keep a second process out of it; put "
-            "it on another disk (--out, or a copy of a begun one), or mount this one with locks"
+            f"{path.parent} cannot be locked ({error.strerror}); put it on a disk with locks"
         ) from None
     file.close()
     return None

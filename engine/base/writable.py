@@ -28,7 +28,7 @@ def check_writable(folder: Path, flag: str, locks: bool = False) -> None:
             with tempfile.TemporaryFile(dir=above) as file:  # it has no name, and leaves nothing behind
                 if locks:
                     rule = "locked"
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    fcntl.flock(file, fcntl.LOCK_EX)  # of a file without a name, which nobody else has
     except (OSError, ValueError) as error:  # a name that is too long, or that no file can have; no locks there
         reason = getattr(error, "strerror", None) or str(error)
     if reason:

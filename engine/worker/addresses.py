@@ -14,7 +14,7 @@ from engine.base.opening import read_text
 
 PATIENCE = 10.0  # seconds
 # With which a client of HTTP/2 begins, as gRPC's are, and the kind of frame that a server answers first: its settings.
-PREFACE, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)), 4
+PREFACE, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", b"\4"
 CURRENT_CLUSTER = "ray_current_cluster"  # the file in which `ray start` leaves its address
 
 
@@ -36,14 +36,12 @@ def check_answers(address: str, given: str, patience: float = PATIENCE) -> None:
     """
     there = current_cluster() if address == "auto" else address.removeprefix("ray://")
     if there is not None and not answers(there, patience):
-        where = f" ({there})" if address == "auto" else ""
-        raise ResourceError(f"{given}: no Ray answers there{where} within {patience:g} s; {repair(given)}")
+        raise ResourceError(f"{given}: no Ray answers at {there} within {patience:g} s; {repair(given)}")
 
 
 def repair(given: str) -> str:
     """Return what to do about an address that is of no use."""
-    option = given.partition("=")[0]
-    return f"start that Ray, or {'leave --address away' if option == '--address' else f'unset {option}'}"
+    return f"start that Ray, or {'unset RAY_ADDRESS' if given.startswith('RAY_ADDRESS') else 'leave --address away'}"
 
 
 def current_cluster() -> str | None:
@@ -66,10 +64,9 @@ def answers(address: str, patience: float) -> bool:
     heard = threading.Event()
 
     def call() -> None:
-        place = host.strip("[]"), int(port)
-        with suppress(OSError, UnicodeError), socket.create_connection(place, patience) as connection:
-            connection.sendall(PREFACE)
-            if os.environ.get("RAY_USE_TLS", "0") != "0" or connection.recv(4)[3:] == bytes((SETTINGS,)):
+        with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), patience) as it:
+            it.sendall(PREFACE)
+            if os.environ.get("RAY_USE_TLS", "0") != "0" or it.recv(4)[3:] == SETTINGS:
                 heard.set()
 
     caller = threading.Thread(target=call, name="call", daemon=True)

@@ -125,7 +125,9 @@ def test_an_actor_at_a_dead_address(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     done = demo(tmp_path, "exec {DEMO} 2>&1 >/dev/null", {"RAY_ADDRESS": address}, actors=1)
-    told = f"error: RAY_ADDRESS={address}: no Ray answers there within 10 s; start that Ray, or unset RAY_ADDRESS\n"
+    told = (
+        f"error: RAY_ADDRESS={address}: no Ray answers at {address} within 10 s; start that Ray, or unset RAY_ADDRESS\n"
+    )
     assert (done.returncode, done.stdout) == (2, told)
     assert [*tmp_path.iterdir()] == []
 

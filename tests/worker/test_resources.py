@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray.exceptions
@@ -150,9 +151,9 @@ def test_the_address_that_ray_would_use(
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (None, "RAY_ADDRESS={}: no Ray answers there within 10 s; start that Ray, or unset RAY_ADDRESS"),
-        ("{}", "--address={}: no Ray answers there within 10 s; start that Ray, or leave --address away"),
-        ("ray://{}", "--address=ray://{}: no Ray answers there within 10 s; start that Ray, or leave --address away"),
+        (None, "RAY_ADDRESS={0}: no Ray answers at {0} within 10 s; start that Ray, or unset RAY_ADDRESS"),
+        ("{}", "--address={0}: no Ray answers at {0} within 10 s; start that Ray, or leave --address away"),
+        ("ray://{}", "--address=ray://{0}: no Ray answers at {0} within 10 s; start that Ray, or leave --address away"),
     ],
 )
 def test_a_dead_address_is_told_before_ray_tries_it(
@@ -186,7 +187,11 @@ def test_what_answers_and_is_no_ray(says: bytes) -> None:
 def test_a_name_that_is_not_found_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a look-up of a name that nobody bounds, in which no signal is seen."""
     over = threading.Event()
-    monkeypatch.setattr(addresses.socket, "create_connection", lambda *_: over.wait() and nullcontext())
+    monkeypatch.setattr(
+        addresses.socket,
+        "create_connection",
+        lambda *_: over.wait() and nullcontext(SimpleNamespace(sendall=len, recv=bytes)),
+    )
     assert not addresses.answers("nowhere.example:6379", patience=0.05)
     over.set()
 

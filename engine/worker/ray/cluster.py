@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import ray
-import ray.exceptions
 import torch
 
 from engine.base.devices import cores, memory
@@ -89,8 +88,7 @@ def _connect(execution: Execution, asked: str | None, crowd: bool) -> None:
 def _refused(error: Exception, given: str) -> str:
     """Say why the Ray that answers is of no use."""
     cause = last_cause(error.__cause__ or error)
-    refusal = ray.exceptions.AuthenticationError
-    if isinstance(error, refusal) or cause.startswith(refusal.__name__):
+    if "AuthenticationError" in (type(error).__name__, cause.partition(":")[0]):
         return (
             f"{given}: that Ray asks for a token, and this process has not the right one; set RAY_AUTH_MODE=token, and "
             "RAY_AUTH_TOKEN_PATH to a file with the token of its head node (docs/cluster.md)"
