@@ -75,8 +75,10 @@ class Shown(JupyterMixin):
 
     def __exit__(self, *error: object) -> None:
         """Leave what is shown where it is."""
-        if self._live is not None:
+        if self._live is not None and self._live.is_started:
             self._live.stop()
+            if not self._live.console.is_terminal:  # where Rich does not end the last line
+                self._live.console.line()
 
 
 def cell() -> int:

@@ -44,7 +44,7 @@ def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:
     rows = pd.read_parquet(tmp_path / "here" / "partition.parquet")
     assert not rows.duplicated(["test", "index"]).any()
     assert rows["test"].any() and not rows["test"].all()
-    assert "test accuracy" in err
+    assert "test accuracy" in err and "\nquickstart, fedavg" in err
     for picture in ("curves.png", "partition.png"):
         assert (tmp_path / "here" / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     again = call("run", *SMALL, "rounds=2", "--json", "--out", "here")

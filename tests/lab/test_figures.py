@@ -20,9 +20,10 @@ from fedskew.lab.comparing.importance import importance
 from fedskew.lab.comparing.ranking import settings_of
 from fedskew.lab.comparing.scales import Scale
 from fedskew.lab.drawing import Drawing, new_panel, styled
-from fedskew.lab.quantities import quantity
+from fedskew.lab.quantities import quantity, quantity_of
+from fedskew.lab.report.facts import facts
 from tests.support.report_pages import small
-from tests.support.sweep_folders import ALPHA, EPOCHS, MU
+from tests.support.sweep_folders import ALPHA, EPOCHS, MU, make_sweep
 
 pytestmark = pytest.mark.slow
 
@@ -183,3 +184,31 @@ def test_importance_finds_what_matters(tmp_path: Path) -> None:
 
 def hash_of(setting: dict[str, Any], seed: int) -> int:
     return int(hashlib.sha256(repr((sorted(setting.items()), seed)).encode()).hexdigest(), 16)
+
+
+def test_names_are_not_joined_and_words_fit_the_rounds(tmp_path: Path) -> None:
+    """Kills: a line between algorithms; "the last 10 rounds" of six; a best setting that hides its ties, or has some
+    where every seed tells it apart."""
+    methods = [{"name": "fedavg"}, {"name": "fedprox", "mu": 0.1}]
+    axis = {"name": "algorithm", "key": "algorithm", "kind": "grid", "values": methods, "log": False}
+    said = []
+    for number, luck in enumerate((0.3, 0.0)):
+        gains = {"fedavg": 0.0, "fedprox": 0.1}
+        folder = make_sweep(
+            tmp_path / str(number),
+            axes=[axis],
+            rounds=6,
+            base={"algorithm": methods[0]},
+            accuracy=lambda setting, seed, luck=luck, gains=gains: (
+                0.5 + 0.01 * seed**2 + gains[setting["algorithm"]["name"]] * (1 - luck * 5 * (seed % 2))
+            ),
+        )
+        results = load(folder)
+        settings = settings_of(results)
+        (drawing,) = figures.sensitivity(results, settings)
+        assert drawing.caption == "algorithm: a point for each trial, the bar is the mean."
+        assert quantity_of(results).title == "test accuracy, mean of the last 6 rounds (%)"
+        assert quantity_of(results).short == "last 6 rounds (%)"
+        said += [detail for name, _, detail in facts(results, settings) if name == "best"]
+    assert said == ["fedprox(mu=0.1); 1 other not told apart from it", "fedprox(mu=0.1)"]
+    assert quantity_of(load(make_sweep(tmp_path / "long"))).short == "last 10 rounds (%)"

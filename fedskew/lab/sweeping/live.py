@@ -100,10 +100,6 @@ class LiveTable(SweepObserver):
         self._draw()
         self._shown.__exit__()
         self._shown = None
-        if (
-            not self._console.is_terminal and not self._console.is_jupyter
-        ):  # where Rich does not end the table's last line
-            self._console.line()
 
     # --- the table ------------------------------------------------------------------------------------------
 
