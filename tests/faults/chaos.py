@@ -162,24 +162,21 @@ def summed_up(outcomes: list[dict[str, Any]], seed: int) -> dict[str, Any]:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Of a page, in Markdown: one part for runs, one for sweeps."""
-    lines = []
+    """Of a page, in Markdown: a paragraph for runs, one for sweeps; of single kinds of faults the figures say more."""
+    paragraphs = []
     for part, found in figures.items():
-        lines += [
-            f"{found['schedules']} schedules of {part} from seed {found['seed']} on, {found['launches']} launches, "
-            f"{found['minutes']:g} minutes, at {' and '.join(found['commits'])}: **{found['failed']} failed**.",
-            "",
-            "| fault | injected | reached | went on | ended, and was resumed |",
-            "|---|---|---|---|---|",
-        ]
         total: Counter[str] = Counter()
         for ends in found["faults"].values():
             total.update(ends)
-        for kind, ends in [*found["faults"].items(), ("all", total)]:
-            went_on, ended, missed = (ends.get(end, 0) for end in ENDS)
-            lines.append(f"| {kind} | {went_on + ended + missed} | {went_on + ended} | {went_on} | {ended} |")
-        lines.append("")
-    return "\n".join(lines[:-1])
+        went_on, ended, missed = (total[end] for end in ENDS)
+        kinds = ", ".join(f"{kind} {sum(ends.values())}" for kind, ends in found["faults"].items())
+        paragraphs.append(
+            f"{found['schedules']} schedules of {part} from seed {found['seed']} on, {found['launches']} launches, "
+            f"{found['minutes']:g} minutes, at {' and '.join(found['commits'])}: **{found['failed']} failed**. "
+            f"Faults: {kinds}; in all {went_on + ended + missed}, of which {went_on + ended} happened before the launch "
+            f"was over: {went_on} launches went on, {ended} ended and were resumed."
+        )
+    return "\n\n".join(paragraphs)
 
 
 def with_table(page: str, figures: dict[str, Any]) -> str:
