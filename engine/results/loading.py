@@ -120,6 +120,8 @@ def _sweep(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     values = read_yaml(path)
     try:
         sweep = {name: values[name] for name in ("name", "title", "profile", "metric", "mode", "target_accuracy")}
+        if not isinstance(sweep["target_accuracy"], int | float | None):
+            raise TypeError("its target_accuracy is no number")
         sweep["axes"] = tuple(
             Axis(
                 axis["name"],
