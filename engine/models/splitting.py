@@ -72,7 +72,9 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
             repair = "return the scores, and nothing beside them"
         elif seen and cuts and not cut:
             told, repair = f"{RULE}: its last linear layer is not used", "leave it out, or return a Model"
-        elif any(parameter.is_meta for parameter in model.parameters()):  # where it was asked for its shapes
+        elif any(
+            parameter.is_meta != images.is_meta for parameter in model.parameters()
+        ):  # where it was asked for its shapes
             told, repair = "gives modules that it has given before", "build them anew, or give copy.deepcopy of them"
         raise ConfigError("model", kind, told, repair) from None
     finally:

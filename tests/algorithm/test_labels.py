@@ -69,7 +69,7 @@ def test_spread_logits_give_the_local_labels_loss(counts: torch.Tensor) -> None:
 def test_absent_classes_have_no_gradient_and_no_probability() -> None:
     """Kills: a mask of zeros in place of -inf, which leaves absent classes their share."""
     bench = Bench(MLP(hidden=(5,)))
-    bench.rows.train.labels[bench.parts[1]] = 2  # one class alone
+    bench.relabel(1, 2)  # one class alone
     client = bench.client(1)
     head = torch.randn(4, 5, dtype=torch.float64, generator=seeds.generator(0, "head")).requires_grad_()
     logits = own_logits(torch.ones(3, 5, dtype=torch.float64) @ head.T, client.class_counts)

@@ -28,21 +28,19 @@ from engine.algorithm.moments import from_message, merge, unpack
 from engine.base.errors import ConfigError, RunError
 from engine.client.messages import MapJob
 from engine.data import Assignment, Dataset, Split
-from engine.experiment import Experiment, settings_of
+from engine.experiment import settings_of
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
 from engine.run.recording import weights_sha256
-from engine.run.reuse import Reuse
 from engine.server.client_map import EveryClient, ServerSide
 from tests.support.tiny import (
-    SIZES,
     TINY_NORM,
     Driven,
     assignment,
     context_of,
-    dataset,
     drive,
+    drive_with_store,
     every_client,
     experiment,
     experiment_of,
@@ -549,19 +547,6 @@ def test_the_sample_is_uniform_over_rows_not_clients(tmp_path: Path) -> None:
 # --- stages: the store, a crash, refusals ---------------------------------------------------------------------------
 
 
-def stored(folder: Path, config: Experiment, store: StageStore) -> dict[str, Any]:
-    data, parts, run_folder = dataset(), assignment(SIZES), RunFolder(folder)
-    run_folder.create(config)
-    from engine.worker.in_process import InProcessPool
-
-    driver = Driver(
-        config, run_folder, data, parts, InProcessPool(config, data, parts), Reuse(store, folder / "fetched")
-    )
-    while not driver.finished:
-        driver.advance()
-    return driver.close()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [0, 2])
 def test_many_calibrations_share_one_training(tmp_path: Path, every: int) -> None:
@@ -577,7 +562,7 @@ def test_many_calibrations_share_one_training(tmp_path: Path, every: int) -> Non
     summaries = {}
     for number, (cell, (name, fields)) in enumerate(cells.items()):
         config = experiment_of(name, fields, evaluation={"every": every})
-        summaries[cell] = stored(tmp_path / cell, config, store)
+        summaries[cell] = drive_with_store(tmp_path / cell, config, store)
         plain = drive(tmp_path / f"{cell}-plain", config)
         assert summaries[cell]["rounds_computed"] == (0 if number else 3)
         for key in ("weights_sha256", "accuracy", "last10_accuracy", "stage_accuracy", "rounds_asked", "stages"):

@@ -30,7 +30,7 @@ def test_labels_are_the_clients_own() -> None:
     """Kills: a loss on global labels; by hand for a client with the classes 1 and 3: they are rows 0 and 1."""
     bench = Bench(MLP(hidden=(5,)))
     labels = bench.rows.train.labels[bench.parts[1]]
-    bench.rows.train.labels[bench.parts[1]] = np.where(labels % 2, 1, 3)
+    bench.relabel(1, np.where(labels % 2, 1, 3))
     batch, algorithm = bench.batch(1), FedAvgLocal()
     loss = algorithm.loss(bench.net, batch, {}, {})
     wanted = F.cross_entropy(bench.net(batch.x)[:, :2], (batch.y == 3).long())

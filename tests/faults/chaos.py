@@ -173,8 +173,8 @@ def table(figures: dict[str, Any]) -> str:
         paragraphs.append(
             f"{found['schedules']} schedules of {part} from seed {found['seed']} on, {found['launches']} launches, "
             f"{found['minutes']:g} minutes, at {' and '.join(found['commits'])}: **{found['failed']} failed**. "
-            f"Faults: {kinds}; in all {went_on + ended + missed}, of which {went_on + ended} happened before the launch "
-            f"was over: {went_on} launches went on, {ended} ended and were resumed."
+            f"Faults: {kinds}; in all {went_on + ended + missed}, of which {went_on + ended} happened before the "
+            f"launch was over: {went_on} launches went on, {ended} ended and were resumed."
         )
     return "\n\n".join(paragraphs)
 

@@ -80,7 +80,9 @@ def test_figures_of_the_page() -> None:
     assert figures["faults"] == {"kill": {"ended": 1, "not reached": 1}, "nan": {"went on": 1}}
     assert (figures["failed"], figures["minutes"]) == (1, 1.0)
     page = table({"runs": figures, "sweeps": {**figures, "faults": {"lose store": {"went on": 3}}}})
-    assert "kill 2, nan 1; in all 3, of which 2 happened before the launch was over: 1 launches went on, 1 ended" in page
+    assert (
+        "kill 2, nan 1; in all 3, of which 2 happened before the launch was over: 1 launches went on, 1 ended" in page
+    )
     assert "lose store 3; in all 3, of which 3 happened before the launch was over: 3 launches went on, 0 ended" in page
 
 

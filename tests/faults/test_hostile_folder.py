@@ -93,10 +93,9 @@ def _away(place: Path) -> Path:
     return place
 
 
-TABLES = ("rounds.parquet", "evaluations.parquet", "partition.parquet")
-OF_RUN = ("experiment.yaml", "summary.json", "parts.json", "z.png", "report", "checkpoints", "log.txt", *TABLES)
-OF_SWEEP = ("sweep.yaml", "plan.json", "trials", "trials/00001", "report/report.html", "tuning", "tuned.json")
-PLACES = (*OF_RUN, *OF_SWEEP, *(f"trials/00001/{name}" for name in ("trial.json", *OF_RUN)))
+OF_RUN = ("experiment.yaml", "summary.json", "z.png", "report", "checkpoints", "rounds.parquet")
+OF_SWEEP = ("sweep.yaml", "plan.json", "trials", "trials/00001", "report/report.html", "tuning")
+PLACES = (*OF_RUN, *OF_SWEEP, *(f"trials/00001/{name}" for name in ("trial.json", "z.png", "rounds.parquet")))
 
 
 def check_walk(

@@ -33,7 +33,7 @@ CLAIM = Claim(text="mu = 1 helps", source="made up", better={"mu": 1}, worse={"m
 def results(cells: Cells, claims: Sequence[Claim] = (CLAIM,), **columns: Any) -> Results:
     """For each alpha the metric of mu = 1 and of mu = 0, seed by seed; ``columns`` replaces whole columns."""
     rows = [
-        {"mu": mu, "alpha": alpha, "seed": seed, "status": "finished", "last10_accuracy": value}
+        {"mu": mu, "alpha": alpha, "seed": seed, "status": "finished", "rounds": 20, "last10_accuracy": value}
         for alpha, sides in cells.items()
         for mu, values in zip((1.0, 0.0), sides, strict=True)
         for seed, value in enumerate(values)

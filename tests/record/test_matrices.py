@@ -15,6 +15,7 @@ import torch
 
 from algorithms import ALGORITHMS
 from engine.algorithm import Clients, Compute, Context, Kind, PostTraining, Tensors
+from engine.base import parquet
 from engine.base.errors import RunFolderError
 from engine.experiment import Experiment
 from engine.record import matrices
@@ -175,10 +176,8 @@ def test_the_share_of_rows_is_told_in_percent() -> None:
 def test_a_trial_without_matrices_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a file opened for every trial of a sweep whose servers end with no matrix."""
     made = small(tmp_path / "sweep", axes=[MU], seeds=(0,), matrices=costs)
-    opened, real = list[Path](), pq.ParquetFile
-    monkeypatch.setattr(
-        matrices.pq, "ParquetFile", lambda path, **more: (opened.append(Path(path)), real(path, **more))[1]
-    )
+    opened, real = list[Path](), parquet.open_plain
+    monkeypatch.setattr(parquet, "open_plain", lambda path: (opened.append(Path(path)), real(path))[1])
     load(made)
     assert [path.parent.name for path in opened if path.name == "matrices.parquet"] == ["00001", "00002", "00003"]
 

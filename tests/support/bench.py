@@ -66,6 +66,12 @@ class Bench:
         """The client as ``init_state`` sees it."""
         return self.trainer.client(number, self.parts[number], replace(self.context, round=0))
 
+    def relabel(self, number: int, labels: Any) -> None:
+        """Give a client's rows other labels, beneath the view of them that can only be read."""
+        held = self.rows.train.labels.base
+        assert held is not None
+        held[self.parts[number]] = labels
+
     def stored(self, number: int, weights: Tensor) -> Tensors:
         """The state, as it is stored, of a client that keeps the head of ``weights`` [P]."""
         head = self.net.layout.head_of(weights).clone()
