@@ -2,11 +2,12 @@
 
 What a round depends on is all in what it is given. A part that keeps something elsewhere, in a class, a module, a
 cache, a file, comes to numbers that depend on whom its process trained before: on the number of workers, and on where
-a run was resumed. So a client's round is computed, then another's, then the first one again. Some state is written
-once, by whoever comes first, and is equal ever after: what can be found of it is put back before the second round.
+a run was resumed. So a client's round is computed, then another's, then the first one again.
 
-Out of reach are state that acts on later rounds, other rows or other clients alone, numbers that are the same all
-through a process (its number, its host, addresses of objects), and what threads do to each other.
+Out of reach are what whoever comes first decides for all that follow (nothing of a user's is put back for a trial: it
+may be there once for good, like a registered operator), state that acts on later rounds, other rows or other clients
+alone, numbers that are the same all through a process (its number, its host, addresses of objects), and what threads
+do to each other.
 """
 
 from __future__ import annotations
@@ -63,7 +64,6 @@ def compared(
         raise RunError(f"{who} changes {moved[0]} in a client's round, and others share it; leave it as it is")
     if time.process_time() - began > LONG:
         return [], ""
-    reached.put_back()
     second, _ = trial(1)
     doubt = check_same(who, "a client's round", numbers, _numbers(*trial(0)), reached, certain)
     return [first, second], doubt
@@ -135,25 +135,6 @@ class Reached:
         """Name what holds something else now, but for the mode that a network was left in."""
         keys = [(name, key) for name, _, _, keys in self._differing() for key in keys - {"training"}]
         return sorted({f"{name}.{key}" if isinstance(key, str) else name for name, key in keys})
-
-    def put_back(self) -> None:
-        """Let everything hold what it held; entry by entry, since others may look at it meanwhile."""
-        for _, one, before, keys in self._differing():
-            if isinstance(one, type | dict):
-                put: Any = setattr if isinstance(one, type) else dict.__setitem__
-                drop: Any = delattr if isinstance(one, type) else dict.__delitem__
-                for key in keys:
-                    put(one, key, before[key]) if key in before else drop(one, key)
-            elif isinstance(one, CellType):
-                one.cell_contents = before[0]
-            elif isinstance(one, list):
-                one[:] = before.values()
-            elif isinstance(one, set | deque):
-                one.clear()
-                (one.update if isinstance(one, set) else one.extend)(before.values())
-        for _, one, _ in self._before.values():
-            if hasattr(one, "cache_clear"):
-                one.cache_clear()
 
     def _is_followed(self, one: Any) -> bool:
         if isinstance(one, type | FunctionType):

@@ -214,8 +214,6 @@ class RoundRunner:
                 except Exception:  # it may take more clients than one
                     break
             made.append({f"server[{name!r}]": bits(tensor) for name, tensor in entries.items()})
-            if len(made) == 1:
-                reached.put_back()
         if len(made) > 1:
             twice.check_same(who, "aggregate", made[0], made[-1], reached)
         told = f"clients {ids}" if results else "nobody, whose rounds take too long or fail"

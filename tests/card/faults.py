@@ -36,8 +36,8 @@ FAULTS = (
     # --- tensors of the CPU ---
     Fault(
         "a client's rows that stay on the CPU",
-        "return torch.tensor(self.assignment.clients[number], device=self.device)",
-        "return torch.tensor(self.assignment.clients[number])",
+        "torch.tensor(assignment.clients[number], device=self.device)",
+        "torch.tensor(assignment.clients[number])",
         MIXED,
     ),
     Fault(

@@ -421,6 +421,6 @@ def test_a_block_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
     under_way = Run.open(cell(1, retries=0), tmp_path)
     victim = under_way.driver.placement()[0]["pid"]  # type: ignore[attr-defined]
     pending = begin_and_kill(under_way, victim)
-    with pytest.raises(RunError, match=r"round 1: clients .* failed 1 times, last because actor 0 died"):
+    with pytest.raises(RunError, match=r"a round twice: clients .* failed 1 times, last because actor 0 died"):
         under_way.driver.end(pending)  # type: ignore[attr-defined]
     under_way.close()

@@ -172,7 +172,7 @@ class OnceInAggregate(Planted):
 class InPredict(Planted):
     def predict(self, net: Net, x: Tensor) -> Tensor:
         CACHE["batches"] = CACHE.get("batches", 0) + 1
-        return net(x) * (-1) ** CACHE["batches"]
+        return net(x) if CACHE["batches"] == 1 else -net(x)
 
 
 class Uploaded(Planted):
@@ -214,13 +214,6 @@ FOUND: dict[str, tuple[type[FedAvg], str]] = {
     "a default argument": (with_told(told_by_a_default), f"{AGAIN} told_by_a_default:"),
     "a function's attribute": (with_told(told_by_its_attribute), f"{AGAIN} told_by_its_attribute.count:"),
     "an object of a module": (with_told(told_by_an_object), f"{AGAIN} SimpleNamespace.count:"),
-    "a cache of functools, of who came first": (with_told(told_by_who_came_first), f"{AGAIN} {HERE}.SEEN:"),
-    "a dictionary, of who came first": (
-        with_told(lambda run: CACHE.setdefault("first", size(run))),
-        f"{AGAIN} {HERE}.CACHE.first:",
-    ),
-    "a class, of who came first": (OnceInClass, f"{AGAIN} OnceInClass.count:"),
-    "an attribute of self, of who came first": (OnceInSelf, f"{AGAIN} OnceInSelf.first, "),
     "a thread's own": (with_told(told_by_a_thread), f"{AGAIN} what a class, a module, a cache, a file or a clock has:"),
     "a file": (with_told(told_by_a_file), f"{AGAIN} what a class"),
     "the environment": (with_told(told_by_the_environment), f"{AGAIN} what a class"),
@@ -230,7 +223,6 @@ FOUND: dict[str, tuple[type[FedAvg], str]] = {
     "a generator of numpy": (with_told(lambda run: OF_NUMPY.random()), f"{AGAIN} what a class"),
     "Python's module random": (with_told(lambda run: random.random()), f"{AGAIN} what a class"),
     "the server's step": (InAggregate, f"server['weights'] when aggregate is computed again .*by {HERE}.CACHE.rounds:"),
-    "the server's first step": (OnceInAggregate, f"server['weights'] when aggregate .*by {HERE}.CACHE.first:"),
     "predictions": (InPredict, f"InPredict comes to another score {AGAIN} {HERE}.CACHE.batches:"),
     "a tensor that is sent itself": (
         Uploaded,
@@ -290,15 +282,18 @@ def told_by_the_first_file(run: LocalRun) -> float:
     return float(FILE.read_text())
 
 
+FIRST = "all that follow go by the first one, and nothing of a user's is put back for a trial"
 OUT_OF_REACH: dict[str, tuple[type[FedAvg], str]] = {
     "what acts in later rounds": (InRoundTwo, "only the first round after a start is tried"),
     "the server's training": (InBeforeRound, "it may take long, and is not tried; prepare and finish alike"),
     "a number of the process": (with_told(lambda run: os.getpid() % 7), "it is the same all through the process"),
-    "a file, of who came first": (with_told(told_by_the_first_file), "files are not put back"),
-    "a weak dictionary, of who came first": (
-        with_told(lambda run: BY_OBJECT.setdefault(FedAvg, size(run))),
-        "objects of the library are not looked into, but for lists, dictionaries, sets and caches",
-    ),
+    "a file, of who came first": (with_told(told_by_the_first_file), FIRST),
+    "a cache of functools, of who came first": (with_told(told_by_who_came_first), FIRST),
+    "a dictionary, of who came first": (with_told(lambda run: CACHE.setdefault("first", size(run))), FIRST),
+    "a class, of who came first": (OnceInClass, FIRST),
+    "an attribute of self, of who came first": (OnceInSelf, FIRST),
+    "the server's first step": (OnceInAggregate, FIRST),
+    "a weak dictionary, of who came first": (with_told(lambda run: BY_OBJECT.setdefault(FedAvg, size(run))), FIRST),
 }
 
 
@@ -330,16 +325,7 @@ class Counting(nn.Module):
         return x / self.calls[0]
 
 
-class First(nn.Module):
-    scale: Any = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and self.scale is None:
-            self.scale = float(x.detach().abs().mean())
-        return x / (self.scale or 1)
-
-
-@pytest.mark.parametrize(("layer", "told"), [(Mean, "Mean.mean"), (Counting, "calls"), (First, "First.scale")])
+@pytest.mark.parametrize(("layer", "told"), [(Mean, "Mean.mean"), (Counting, "calls")])
 def test_state_of_a_network_is_found(
     layer: type[nn.Module], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
