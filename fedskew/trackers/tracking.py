@@ -80,7 +80,7 @@ def parsed(texts: str | Iterable[str], option: str = "--track") -> tuple[Target,
     targets = []
     for text in [texts] if isinstance(texts, str) and texts else texts:
         kind, colon, place = text.partition(":")
-        require(kind in TRACKERS, option, without_secrets(text), "names no tracker", nearest(kind, TRACKERS))
+        require(kind in TRACKERS, option, kind, "names no tracker", nearest(kind, TRACKERS))
         require(bool(colon and place), option, text, "names no place", f"for example {kind}:FOLDER")
         targets.append(Target(kind, place))
         targets[-1].check(option)
