@@ -31,6 +31,11 @@ def is_ours(choice: type) -> bool:
     return choice.__module__.partition(".")[0] in OURS
 
 
+def name_of(part: object) -> str:
+    """Return what a part is called in sentences: the name that it was registered by, or that of its class."""
+    return getattr(part, "own_name", type(part).__name__)
+
+
 @dataclass(frozen=True)
 class Source:
     """The text of a module; ``file``: where it was read, which another machine may not have."""

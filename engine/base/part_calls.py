@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from engine.base.errors import ConfigError, FedskewError, RunError, UnkeyedDraw, require
-from engine.base.own_modules import is_ours, told
+from engine.base.own_modules import is_ours, name_of, told
 
 log = logging.getLogger("fedskew")
 MERSENNE = 4 * 624 + 4  # bytes of a Mersenne twister: its words, and how many of them are used
@@ -139,7 +139,7 @@ def calling(part: object, field: str, advice: str) -> Iterator[None]:
     becomes one, with the line, and so does ``sys.exit``; what it prints goes to standard error; what it sets for the
     whole process is put back, with a word.
     """
-    before, name = GlobalStates.now(), getattr(part, "own_name", type(part).__name__)
+    before, name = GlobalStates.now(), name_of(part)
     if is_ours(type(part)):
         yield
     else:

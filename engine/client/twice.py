@@ -16,7 +16,7 @@ import gc
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
@@ -44,7 +44,7 @@ def compared(
     who: str,
     parts: Sequence[object],
     shared: Tensors,
-    trial: Callable[[int], tuple[TrainResult, Scores]],
+    trial: Trial,
     certain: bool,
 ) -> tuple[list[TrainResult], str]:
     """Make the trials of client 0, client 1 and client 0 again; return the first two, none if one takes too long.
@@ -80,10 +80,8 @@ def check_same(
     name = next((name for name in first | again if first.get(name) != again.get(name)), None)
     if name is None:
         return ""
-    rule, kept = (
-        f"{who} comes to another {name} when {what} is computed again after another client's",
-        reached.changed(),
-    )
+    rule = f"{who} comes to another {name} when {what} is computed again after another client's"
+    kept = reached.changed()
     if not kept and not certain:
         return f"{rule}: it keeps something, or the card adds in no fixed order"
     by = ", ".join(kept[:3]) or "what a class, a module, a cache, a file or a clock has"
@@ -122,19 +120,14 @@ class Reached:
             self._before[id(one)] = name, one, held
             left += [(f"{name}.{key}" if isinstance(key, str) else name, value) for key, value in held.items()]
 
-    def _differing(self) -> Iterator[tuple[str, Any, dict[Any, Any], set[Any]]]:
-        """Yield what holds something else now: its name, itself, what it held, and the keys that differ."""
-        nothing = object()
+    def changed(self) -> list[str]:
+        """Name what holds something else now, but for the mode that a network was left in."""
+        nothing, found = object(), set[str]()
         for name, one, before in self._before.values():
             now = before if isinstance(one, OPENED) else _held(one)
             keys = {key for key in before.keys() | now.keys() if before.get(key, nothing) is not now.get(key, nothing)}
-            if keys:
-                yield name, one, before, keys
-
-    def changed(self) -> list[str]:
-        """Name what holds something else now, but for the mode that a network was left in."""
-        keys = [(name, key) for name, _, _, keys in self._differing() for key in keys - {"training"}]
-        return sorted({f"{name}.{key}" if isinstance(key, str) else name for name, key in keys})
+            found |= {f"{name}.{key}" if isinstance(key, str) else name for key in keys - {"training"}}
+        return sorted(found)
 
     def _is_followed(self, one: Any) -> bool:
         if isinstance(one, type | FunctionType):

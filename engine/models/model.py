@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from engine.base.declared import Doc, Neutral
 from engine.base.devices import memory
 from engine.base.errors import ConfigError, require
-from engine.base.own_modules import is_ours
+from engine.base.own_modules import is_ours, name_of
 from engine.base.part_calls import bits, calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
@@ -304,7 +304,7 @@ def check_built_alike(spec: ModelSpec, shape: tuple[int, int, int], num_classes:
     one, two = (_bits_of(build_model(spec, shape, num_classes, torch.Generator().manual_seed(0))) for _ in range(2))
     other = next((name for name in one | two if one.get(name) != two.get(name)), None)
     rule = f"has another {other} when it is built again from the same generator, as each worker does it"
-    require(other is None, "model.name", getattr(spec, "own_name", type(spec).__name__), rule, DRAWING)
+    require(other is None, "model.name", name_of(spec), rule, DRAWING)
 
 
 def _bits_of(model: Model) -> dict[str, object]:

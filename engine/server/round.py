@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.algorithm import Algorithm, Context, Tensors
 from engine.base.errors import FedskewError, MemoryShort, RunError
-from engine.base.own_modules import is_ours
+from engine.base.own_modules import is_ours, name_of
 from engine.base.part_calls import bits, on_the_server
 from engine.client import twice
 from engine.client.blocks import cut_blocks
@@ -191,7 +191,7 @@ class RoundRunner:
         """Once a stage with parts from outside, before it trains: whether they come to the same bits twice."""
         federation, algorithm, began = self._federation, stage.algorithm, time.perf_counter()
         parts = (algorithm, federation.experiment.model, *federation.experiment.client_models)
-        who = " or ".join(getattr(part, "own_name", type(part).__name__) for part in parts if not is_ours(type(part)))
+        who = " or ".join(name_of(part) for part in parts if not is_ours(type(part)))
         if not who:
             return
         reached, ids = twice.Reached([algorithm]), federation.population.smallest(twice.ROWS)

@@ -15,7 +15,7 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, require
-from engine.base.own_modules import is_ours
+from engine.base.own_modules import is_ours, name_of
 from engine.base.part_calls import calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
@@ -87,7 +87,7 @@ class Partition(Checked, ABC):
             assignment = self._assigned(*given)
             same = is_ours(type(self)) or self._assigned(*given).digest == assignment.digest
         repair = "draw from rng alone, and depend on no clock, counter or order of a set"
-        require(same, "partition.name", self._told, "gives other rows when it is drawn again", repair)
+        require(same, "partition.name", name_of(self), "gives other rows when it is drawn again", repair)
         return assignment
 
     def _assigned(self, labels: np.ndarray, num_classes: int, owners: np.ndarray | None) -> Assignment:
@@ -119,21 +119,17 @@ class Partition(Checked, ABC):
         division of so many samples.
         """
         field, kind = "partition.name", type(drawn).__name__
-        require(isinstance(drawn, Assignment), field, self._told, f"draws a {kind}", "return an Assignment")
+        require(isinstance(drawn, Assignment), field, name_of(self), f"draws a {kind}", "return an Assignment")
         count, public = len(drawn.clients), Parts.of([drawn.public]).joined
-        rule, repair = f"is not what {self._told} gives, which is {count}", "give rows to so many clients"
+        rule, repair = f"is not what {name_of(self)} gives, which is {count}", "give rows to so many clients"
         require(self.clients in (0, count), "partition.clients", self.clients, rule, repair)
         rows = np.concatenate([Parts.of(drawn.clients).joined, public])
         inside, rule = bool(((rows >= 0) & (rows < samples)).all()), f"outside of the {samples} training samples"
-        require(inside, field, self._told, f"gave rows {rule}", "return places in labels")
+        require(inside, field, name_of(self), f"gave rows {rule}", "return places in labels")
         twice = len(np.unique(rows)) < len(rows)
         repair = "give each row to one client, or write shares_rows: ClassVar[bool] = True in its class"
-        require(self.shares_rows or not twice, field, self._told, "gave a row twice", repair)
+        require(self.shares_rows or not twice, field, name_of(self), "gave a row twice", repair)
         return replace(drawn, public=public, dropped=without(samples, rows))
-
-    @property
-    def _told(self) -> str:
-        return getattr(self, "own_name", type(self).__name__)
 
     def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
         """Return ``assignment``, which :meth:`assign` made, with the test samples that each client evaluates on.

@@ -20,7 +20,7 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, DataError, one_line, require
-from engine.base.own_modules import is_ours
+from engine.base.own_modules import is_ours, name_of
 from engine.base.part_calls import calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
@@ -195,7 +195,7 @@ class Source(Checked, ABC):
 
     def _read_alike(self) -> Dataset:
         """Read it; what comes from outside, and does not take long, twice: other data each time are refused."""
-        began, name = time.perf_counter(), getattr(self, "own_name", type(self).__name__)
+        began, name = time.perf_counter(), name_of(self)
         data = self._read()
         require(isinstance(data, Dataset), "data.name", name, f"gives a {type(data).__name__}", "return a Dataset")
         quick = time.perf_counter() - began < QUICK
