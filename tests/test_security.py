@@ -765,7 +765,8 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("engine/base/parquet.py", "pq.ParquetFile"),  # by its name, after a look at what it is
     ("engine/base/devices.py", "cpuinfo.read_text"),  # of /proc
     ("engine/base/devices.py", "Path('/proc/self/statm').read_text"),
-    ("engine/base/devices.py", "(CONTROL_GROUP / limit).read_text"),
+    ("engine/base/devices.py", "(group / limit).read_text"),  # of /sys
+    ("engine/base/devices.py", "OWN_GROUPS.read_text"),
     ("fedskew/cli/launcher.py", "status.read_text"),  # of /proc
     ("fedskew/cli/launcher.py", "os.open"),  # os.devnull
     ("fedskew/cli/child.py", "open"),  # os.devnull

@@ -6,12 +6,14 @@ import math
 import os
 import platform
 import resource
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import torch
 
-CONTROL_GROUP = Path("/sys/fs/cgroup")
+CONTROL_GROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 @cache
@@ -23,8 +25,8 @@ def device_class(device: str) -> str:
 def cores() -> int:
     """Return the number of cores that this process may use, by its affinity and by its container's share of time."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = _of_container("cpu.max")  # microseconds of time, of how many each
-    return min(there, math.ceil(limit[0] / limit[1])) if len(limit) == 2 else there
+    limits = _of_container("cpu.max")  # microseconds of time, of how many each
+    return min([there, *(math.ceil(limit[0] / limit[1]) for limit in limits if len(limit) == 2)])
 
 
 def cpu_name() -> str:
@@ -46,15 +48,26 @@ def memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_of_container("memory.max")])
+    return min([machine, *(limit[0] for limit in _of_container("memory.max") if limit)])
 
 
-def _of_container(limit: str) -> list[int]:
-    """Return the numbers of a limit of this process's control group: where there is none, some or all are missing."""
-    try:
-        return [int(one) for one in (CONTROL_GROUP / limit).read_text(encoding="ascii").split() if one != "max"]
-    except OSError:
-        return []
+def _of_container(limit: str) -> Iterator[list[int]]:
+    """Yield the numbers of a limit, of this process's control group (version 2) and of each one above it.
+
+    Where there is no limit, some or all numbers are missing.
+    """
+    for group in (own := CONTROL_GROUP / _own_group(), *own.parents):
+        if group.is_relative_to(CONTROL_GROUP):
+            with suppress(OSError):
+                yield [int(one) for one in (group / limit).read_text(encoding="ascii").split() if one != "max"]
+
+
+def _own_group() -> str:
+    """Return the path of this process's control group below their folder; "" where that is the container's root."""
+    with suppress(OSError):
+        lines = OWN_GROUPS.read_text(encoding="utf-8").splitlines()
+        return next((line[3:].strip("/") for line in lines if line.startswith("0::")), "")
+    return ""
 
 
 def cards() -> list[tuple[str, int]]:

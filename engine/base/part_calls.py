@@ -12,10 +12,10 @@ import ctypes
 import hashlib
 import logging
 import os
-import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,22 +100,21 @@ def staying(what: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        if _of_a_signal(error):
+        if hasattr(error, "ray_terminate_msg"):  # Ray's own: the process was told to end
             raise
         raise RunError(f"{what} calls sys.exit({error.code!r}); let it return, or raise an error") from error
-
-
-def _of_a_signal(error: BaseException) -> bool:
-    """Whether it is how Ray ends a process that is told to."""
-    return isinstance(error, SystemExit) and (error.code == signal.SIGTERM or hasattr(error, "ray_terminate_msg"))
 
 
 # What a process has one of: how it is read, and set.
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "the working directory": (os.getcwd, os.chdir),
+    "torch's default device": (
+        torch.get_default_device,
+        lambda kept: torch.set_default_device(None if kept.type == "cpu" else kept),
+    ),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "torch's choice of algorithms": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "torch's choice of algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     "torch's precision of products": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "torch's recording of gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "numpy's handling of errors": (np.geterr, lambda kept: np.seterr(**kept)),
@@ -131,6 +130,9 @@ def settings() -> dict[str, Any]:
     return found
 
 
+_ONE_CALL = threading.RLock()  # at a time: what is watched, and standard output, are the whole process's
+
+
 @contextmanager
 def calling(part: object, field: str, advice: str) -> Iterator[None]:
     """Surround a short call of a part, ``field`` of an experiment, which is advised where to draw from.
@@ -139,14 +141,12 @@ def calling(part: object, field: str, advice: str) -> Iterator[None]:
     becomes one, with the line, and so does ``sys.exit``; what it prints goes to standard error; what it sets for the
     whole process is put back, with a word.
     """
-    before, name = GlobalStates.now(), name_of(part)
-    if is_ours(type(part)):
-        yield
-    else:
-        with _contained(part, field, name):
+    with _ONE_CALL:
+        before, name = GlobalStates.now(), name_of(part)
+        with nullcontext() if is_ours(type(part)) else _contained(part, field, name):
             yield
-    generator = before.moved(GlobalStates.now())
-    require(not generator, field, name, f"draws from {generator}, which has no key", advice)
+        generator = before.moved(GlobalStates.now())
+        require(not generator, field, name, f"draws from {generator}, which has no key", advice)
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def _contained(part: object, field: str, name: str) -> Iterator[None]:
     except FedskewError:
         raise
     except (Exception, SystemExit) as error:
-        if _of_a_signal(error):
+        if hasattr(error, "ray_terminate_msg"):  # Ray's own: the process was told to end
             raise
         raise ConfigError(field, name, f"raised {told(error, _file_of(part))}", "see that line") from error
     finally:
@@ -176,7 +176,11 @@ def _file_of(part: object) -> Path:
 
 
 def bits(value: Any) -> object:
-    """Return what is equal for values of equal bits alone, be they tensors, arrays or numbers."""
+    """Return what is equal for values of equal bits alone, be they tensors, arrays, numbers, or lists of such."""
+    if isinstance(value, dict):
+        return {key: bits(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [bits(one) for one in value]
     if isinstance(value, Tensor):
         held = value.detach().cpu().contiguous()
         return held.dtype, held.shape, hashlib.sha256(held.reshape(-1).view(torch.uint8).numpy().data).digest()

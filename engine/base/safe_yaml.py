@@ -16,7 +16,8 @@ from engine.base.opening import NotAFile, regular
 LONGEST = 16 * 2**20  # characters of a text, and bytes of a file
 DEEPEST = 64  # lists and mappings inside of each other
 TOO_DEEP = f"it is more than {DEEPEST} levels deep"
-DIGITS = 300  # of a whole number: a real number has no place for more
+DIGITS = 250  # of a whole number, be they of 16: a real number has no place for more
+TOO_LONG, WHOLE = f"it has a number of more than {DIGITS} digits", "tag:yaml.org,2002:int"
 MOST = 1_000_000  # values, each alias counted as all that it stands for
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where PyYAML has been built with it
@@ -76,7 +77,7 @@ def read(path: Path) -> Any:
 def whole(digits: str) -> int:
     """Return the number, or raise :class:`NotYaml` for one so long that no real number has a place for it."""
     if len(digits) > DIGITS:
-        raise NotYaml(f"it has a number of more than {DIGITS} digits")
+        raise NotYaml(TOO_LONG)
     return int(digits)
 
 
@@ -131,8 +132,8 @@ def _check_events(text: str) -> None:
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.NodeEvent):
             keys.node(event)
-        if isinstance(event, yaml.ScalarEvent) and event.value.lstrip("+-").isdecimal():
-            whole(event.value)
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > DIGITS and _scalar(event)[0] == WHOLE:
+            raise NotYaml(TOO_LONG)
         if isinstance(event, yaml.CollectionStartEvent):
             open_ones.append((event.anchor, 1))
             if event.anchor:

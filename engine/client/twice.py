@@ -17,8 +17,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
-from types import CellType, FunctionType, MethodType, SimpleNamespace
+from functools import lru_cache, partial
+from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from torch import nn
@@ -31,9 +31,10 @@ from engine.base.sources import is_installed
 from engine.client.messages import Scores, TrainResult
 
 ROWS, STEPS = 24, 2  # that a client of a trial has at least; that it takes, unless its phases say how many
-LONG = 10.0  # seconds of this process's work on a client's trial after which it is the only one
-MOST = 10_000  # entries of a container that is looked into
+LONG = 10.0  # seconds of a client's trial after which it is the only one
+MOST, MOST_IN_ALL = 10_000, 300_000  # entries of a container that is looked into; of all that is
 REPAIR = "keep it in a client's state or in the server's entries, and what a network keeps in its buffers"
+CACHED = type(lru_cache(int))
 CONTAINERS = (dict, list, set, deque)
 OPENED = (tuple, staticmethod, classmethod, property, partial, MethodType)  # that hold others, and never other ones
 
@@ -54,7 +55,7 @@ def compared(
     whole process's.
     """
     reached, before, written = Reached(parts), settings(), {name: writes(tensor) for name, tensor in shared.items()}
-    began = time.process_time()
+    began = time.perf_counter()
     first, scores = trial(0)
     numbers = _numbers(first, scores)  # now: they may lie in memory that is written to again
     name = next((name for name, tensor in shared.items() if writes(tensor) != written[name]), None)
@@ -62,7 +63,7 @@ def compared(
     moved = [what for what, now in settings().items() if now != before.get(what)]
     if moved:
         raise RunError(f"{who} changes {moved[0]} in a client's round, and others share it; leave it as it is")
-    if time.process_time() - began > LONG:
+    if time.perf_counter() - began > LONG:
         return [], ""
     second, _ = trial(1)
     doubt = check_same(who, "a client's round", numbers, _numbers(*trial(0)), reached, certain)
@@ -111,13 +112,14 @@ class Reached:
     def __init__(self, parts: Sequence[object]) -> None:
         self._homes = {type(part).__module__.partition(".")[0] for part in parts}
         self._before: dict[int, tuple[str, Any, dict[Any, Any]]] = {}  # id -> name, the object, what it held
-        left = [("", part) for part in parts]
-        while left:
+        left, room = [("", part) for part in parts], MOST_IN_ALL
+        while left and room > 0:
             name, one = left.pop()
             if id(one) in self._before or not self._is_followed(one):
                 continue
             held, name = _held(one), _name(one) or name
             self._before[id(one)] = name, one, held
+            room -= len(held)
             left += [(f"{name}.{key}" if isinstance(key, str) else name, value) for key, value in held.items()]
 
     def changed(self) -> list[str]:
@@ -130,21 +132,22 @@ class Reached:
         return sorted(found)
 
     def _is_followed(self, one: Any) -> bool:
-        if isinstance(one, type | FunctionType):
-            top = str(one.__module__).partition(".")[0]
+        if isinstance(one, type | FunctionType | ModuleType):
+            home = one.__name__ if isinstance(one, ModuleType) else one.__module__
+            top = str(home).partition(".")[0]
             known = top in (*OURS, *sys.stdlib_module_names) or (top not in self._homes and is_installed(top))
             return not known
         if isinstance(one, CONTAINERS):
             return len(one) <= MOST
-        if isinstance(one, (CellType, *OPENED, nn.Module, SimpleNamespace)) or hasattr(one, "cache_clear"):
+        if isinstance(one, (CellType, *OPENED, nn.Module, SimpleNamespace, CACHED)):
             return True
         return hasattr(one, "__dict__") and self._is_followed(type(one))
 
 
 def _held(one: Any) -> dict[Any, Any]:
     """What an object holds: a name -> a value that it goes by, or a number -> another one."""
-    if isinstance(one, dict):
-        return dict(one)
+    if isinstance(one, dict | ModuleType):
+        return dict(one if isinstance(one, dict) else vars(one))
     if isinstance(one, type):
         return {**vars(one), **dict(enumerate(one.__bases__))}
     if isinstance(one, FunctionType):
@@ -153,11 +156,11 @@ def _held(one: Any) -> dict[Any, Any]:
         return dict(enumerate(gc.get_referents(one)))
     if isinstance(one, CONTAINERS):
         return dict(enumerate(one))
-    return {0: one.__wrapped__} if hasattr(one, "cache_clear") else {0: vars(one), 1: type(one)}
+    return {0: one.__wrapped__} if isinstance(one, CACHED) else {0: vars(one), 1: type(one)}
 
 
 def _name(one: Any) -> str:
     """What an object is called by itself; of a dictionary, if it is a module's."""
-    if isinstance(one, dict):
-        return str(one.get("__name__", ""))
+    if isinstance(one, dict | ModuleType):
+        return str((one if isinstance(one, dict) else vars(one)).get("__name__", ""))
     return getattr(one, "__qualname__", type(one).__qualname__ if hasattr(one, "__dict__") else "")

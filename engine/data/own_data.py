@@ -12,7 +12,7 @@ from PIL.Image import Image
 from engine.base.errors import DataError
 from engine.data.samples.dataset import AS_IS, Dataset, Split, as_float32, assembled
 from engine.data.samples.labels import Part, class_numbers, places, plain
-from engine.data.samples.took import note
+from engine.data.samples.notes import note, warn
 
 FORMS = "a fedskew.contract.Dataset, or {'train': SPLIT, 'test': SPLIT}, each (x, y), (x, y, owners) or a data set"
 CHANNELS = (1, 3, 4)  # by which a last axis of channels is known
@@ -138,7 +138,7 @@ def _as_images(x: np.ndarray, where: str) -> np.ndarray:
         return x.astype(np.uint8)
     block, is_exact = as_float32(x)
     if not is_exact:
-        note(f"warning: {where} has whole numbers of which float32 loses digits; are there keys among the features?")
+        warn(f"{where} has whole numbers of which float32 loses digits; are there keys among the features?")
     if not np.isfinite(block).all():
         raise DataError(f"{where} contains NaN or infinite values (of float32); fill them in or drop those rows")
     return block

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 Head = Literal["linear", "normalised"]
-HEADS: tuple[str, ...] = get_args(Head)
 
 PROJECTED = 256  # features after the projection
 

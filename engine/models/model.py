@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ from engine.models.heads import Head, head_layer, project
 
 Built = TypeVar("Built", bound=nn.Module)
 Init = Literal["torch", "kaiming_uniform", "kaiming_normal"]
-INITS: tuple[Init, ...] = get_args(Init)
 
 
 class Model(nn.Module):
@@ -239,7 +238,7 @@ def _check_tensors(model: Model) -> None:
     for name, own in (*model.named_parameters(), *model.named_buffers()):
         require(not is_lazy(own), "model", kind, f"has {name} without a shape", "call the network once in build")
         require(not own.is_complex(), "model", kind, f"has complex {name}, and weights are real", "keep two real ones")
-    first = next(name for name, _ in model.head.named_parameters())
+    first = next((name for name, _ in model.head.named_parameters()), "none")
     told = f"has a head whose first parameter is {first}, and methods take a head for its weight and then its bias"
     require(first == "weight", "model", kind, told, "parametrize layers before the last one alone")
     body = {id(parameter) for parameter in model.body.parameters()}
@@ -308,12 +307,18 @@ def check_built_alike(spec: ModelSpec, shape: tuple[int, int, int], num_classes:
 
 
 def _bits_of(model: Model) -> dict[str, object]:
-    """The bits of a network's parameters, buffers and whatever else is a number in its modules, by name."""
-    held = dict(model.state_dict())
+    """The bits of a network's parameters, buffers and whatever else is made of numbers in its modules, by name."""
+    held = dict[str, Any]((*model.named_parameters(), *model.named_buffers()))
     for path, module in model.named_modules():
-        numbers = (name for name, value in vars(module).items() if isinstance(value, int | float | np.ndarray | Tensor))
-        held |= {f"{path}.{name}".strip("."): vars(module)[name] for name in numbers}
+        others = {name: value for name, value in vars(module).items() if name not in ("_parameters", "_buffers")}
+        held |= {f"{path}.{name}".strip("."): value for name, value in others.items() if _is_numbers(value)}
     return {name: bits(value) for name, value in held.items()}
+
+
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple | dict):
+        return all(map(_is_numbers, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int | float | Tensor) or (isinstance(value, np.ndarray) and value.dtype != object)
 
 
 def on_meta(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> Model:

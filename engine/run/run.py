@@ -52,7 +52,7 @@ class Run:
         self.classes = prepared.dataset.classes
         self.shape = prepared.dataset.shape
         self.labels = prepared.dataset.train.labels
-        self.told = prepared.dataset.told
+        self.told, self.warnings = prepared.dataset.told, prepared.dataset.warnings
         self.driver = driver
         self.round = self.done = 0
         self.finished = False
@@ -141,6 +141,8 @@ def run(
     An unfinished run of the same experiment in the folder is continued.
     """
     under_way = Run.open(experiment, out, address, overwrite, store, observers)
+    for sentence in under_way.warnings:
+        log.warning("data: %s", sentence)
     try:
         while not under_way.finished:
             under_way.advance(seconds=1.0)

@@ -211,10 +211,12 @@ class RoundRunner:
                     entries = algorithm.aggregate(server, result.pooled(), context)
                 except FedskewError:
                     raise
-                except Exception:  # it may take more clients than one
+                except Exception as error:  # it may take more clients than one
+                    log.info("twice the same: %s.aggregate is not tried (%s)", type(algorithm).__name__, error)
                     break
             made.append({f"server[{name!r}]": bits(tensor) for name, tensor in entries.items()})
-        if len(made) > 1:
+        if len(made) == len(results) + 1:
             twice.check_same(who, "aggregate", made[0], made[-1], reached)
-        told = f"clients {ids}" if results else "nobody, whose rounds take too long or fail"
-        log.info("twice the same: %s, tried by %s in %.2f s", who, told, time.perf_counter() - began)
+        if not results:
+            log.warning("%s is not tried twice, since rounds of clients %s take too long or fail", who, ids)
+        log.info("twice the same: %s, tried by clients %s in %.2f s", who, ids, time.perf_counter() - began)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from engine.sweeps.tuner import DEATHS, make_tuner
 from engine.worker.ray import cluster
 from engine.worker.ray.errors import last_cause
 
+log = logging.getLogger("fedskew")
 Complete = Callable[[Mapping[str, Any]], dict[str, Any]]  # a setting -> with the values that tuning chose
 DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
@@ -208,6 +210,8 @@ def _trials(sweep: Sweep, planned: Sequence[Planned]) -> Sequence[PlannedTrial]:
 def _shared(experiment: Experiment) -> ray.ObjectRef:
     """Load the data set of an experiment into Ray's store."""
     dataset = experiment.data.load()
+    for sentence in dataset.warnings:
+        log.warning("data: %s", sentence)
     _ = dataset.fingerprint  # once here, not in every trial
     return cluster.share(dataset)
 

@@ -29,6 +29,8 @@ MOST = 4  # workers of a process: what lies between torch's operations is one wo
 def workers_of(experiment: Experiment, image: Image, classes: int, assignment: Assignment) -> int:
     """Return the number of workers that ``execution.workers`` means here, for a resolved experiment."""
     execution, configured = experiment.execution, experiment.execution.workers
+    if any(spec.keeps_weights for spec in experiment.client_models):
+        return 1  # a newcomer's network draws its weights from a generator that the process has one of
     if configured != "auto":
         shared = configured * execution.threads / cores()
         if configured > 1 and shared > 1:

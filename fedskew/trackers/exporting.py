@@ -34,6 +34,7 @@ def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
     require(kind in KINDS, "--to", kind, "is no place for results", nearest(kind, KINDS))
     if not holds_results(folder):
         raise RunFolderError(f"{folder} is neither a run nor a sweep: it has no experiment.yaml and no sweep.yaml")
+    refuse_links(folder)
     if kind in FILES:
         out = Path(place) if place else folder / "tables"
         paths = write_tables(folder, kind, out)

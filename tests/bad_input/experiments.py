@@ -159,6 +159,8 @@ FILES = [
     yaml_file("100,000 mappings", "a: " + "{a: " * 100_000),
     yaml_file("20 megabytes", "# " + "x" * 20 * 2**20),
     yaml_file("a number of 5,000 digits", f"seed: {'9' * 5000}"),
+    yaml_file("a number of 5,000 digits of 16", f"seed: 0x{'f' * 5000}"),
+    yaml_file("a number of 5,000 digits and underscores", f"seed: 1{'_0' * 5000}"),
     yaml_file("a 13th month", "seed: 2024-13-45"),
     yaml_file("neither true nor false", "local: {nesterov: !!bool maybe}"),
     yaml_file("another encoding", "name: ä".encode("utf-16")),

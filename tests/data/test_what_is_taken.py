@@ -19,7 +19,7 @@ from engine.base.errors import ConfigError, DataError
 from engine.data import ImageFolder, Parquet
 from engine.data.own_data import as_dataset
 from engine.data.samples.dataset import Dataset
-from engine.data.samples.took import drained, note
+from engine.data.samples.notes import note, noting
 from engine.experiment import Experiment
 from engine.run.run import run
 from tests.support.command_line import fedskew
@@ -162,6 +162,7 @@ def test_labels_that_are_missing_or_too_large(tmp_path: Path) -> None:
         (np.array(["a", float("nan"), "b"], object), "neither whole numbers nor texts"),
         (["a", float("nan"), "b"], "neither whole numbers nor texts"),
         ([0, "a", 1], "neither whole numbers nor texts"),
+        ([True, 2, 3], "neither whole numbers nor texts"),
         (np.array([0, 1, 2**64 - 1], np.uint64), "has the number 18446744073709551615 in train"),
         (np.array([0, 1, 10**12]), "has the label 1000000000000, which is no class number"),
         (np.array([0, 1, 2], "datetime64[D]"), "neither whole numbers nor texts"),
@@ -216,8 +217,9 @@ def test_owners_are_not_cast(tmp_path: Path) -> None:
     data = as_dataset(owners, "mine")
     assert data.train.owners is not None and data.test.owners is not None
     assert (data.train.owners.tolist(), data.test.owners.tolist()) == ([0, 1, 0], [1, 2, 2])
-    with pytest.raises(ConfigError, match="3 different real numbers in train"):
-        as_dataset({"train": (x, y, [0.2, 0.9, 1.5]), "test": (x, y)}, "mine")
+    for users in ([0.2, 0.9, 1.5], [-np.inf, -1e300, 0.0]):
+        with pytest.raises(ConfigError, match="3 different real numbers in train"):
+            as_dataset({"train": (x, y, users), "test": (x, y)}, "mine")
     write(tmp_path / "train-0.parquet", f=[0.0, 1.0], label=[0, 1], u=[7.0, 8.0])
     write(tmp_path / "train-1.parquet", f=[0.0, 1.0], label=[0, 1], u=[8, 7])
     data = read(tmp_path, test_fraction=0.25, owner_column="u")
@@ -233,9 +235,11 @@ def test_gaps_and_too_many_classes_are_told(tmp_path: Path) -> None:
     both(tmp_path, f=[0.0, 1.0, 2.0], label=[1999, 2000, 2002])
     data = read(tmp_path)
     assert "classes with training + test rows: 1999 1 + 1, 2000 1 + 1, 2002 1 + 1" in told(data)
-    assert "2,000 of 2,003 have no training row (0, 1, 2, 3, 4 and 1,995 more): numbers begin at 0" in told(data)
+    assert "2,000 of 2,003 classes have no training row (0, 1, 2, 3, 4 and 1,995 more); numbers begin at 0" in told(
+        data
+    )
     both(tmp_path, f=np.arange(30.0), label=np.arange(30) + 1)
-    assert "1 of 31 have no training row (0)" in told(read(tmp_path))
+    assert "1 of 31 classes have no training row (0)" in told(read(tmp_path))
     assert "warning: 31 classes for 30 training rows" in told(read(tmp_path))
     both(tmp_path, f=np.arange(30.0), label=np.arange(30) % 2)
     kept = read(tmp_path, train_samples=10)
@@ -264,9 +268,9 @@ def test_arrays_that_are_no_data(tmp_path: Path) -> None:
     for picture, shape, value in ((grey, (3, 4, 4), 200), (bits, (1, 4, 4), 255)):
         data = as_dataset(([(picture, 0)], [(picture, 0)]), "mine")
         assert data.shape == shape and data.train.images.max() == value
-    drained()
-    as_dataset(((np.array([[2**24 + 1, 0]]), [0]),) * 2, "mine")
-    assert any("float32 loses digits" in sentence for sentence in drained())
+    with noting() as notes:
+        as_dataset(((np.array([[2**24 + 1, 0]]), [0]),) * 2, "mine")
+    assert any("float32 loses digits" in sentence for sentence in notes.warnings)
 
 
 # --- images ----------------------------------------------------------------------------------------------
@@ -292,7 +296,7 @@ def test_hidden_files_are_skipped_at_every_depth(tmp_path: Path) -> None:
     )
     tree(tmp_path, {f"train/{name}": b"no image" for name in (*hidden, ".hidden/0.png")})
     data = ImageFolder(root=str(tmp_path)).load()
-    assert (len(data.train), data.classes, data.took) == (2, ("a", "b"), ())
+    assert (len(data.train), data.classes, data.notes) == (2, ("a", "b"), ())
     for name in ("train", "test", "__MACOSX/train-1", ".x/train-2", "._train"):
         write(tmp_path / f"p/{name}.parquet", f=[1.0, 2.0], label=[0, 1])
     assert len(read(tmp_path / "p").train) == 2
@@ -381,10 +385,14 @@ def test_a_class_that_is_no_text_is_refused_at_the_start(tmp_path: Path) -> None
 
 
 def test_check_and_a_run_tell_what_was_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Kills: words that only a run says, or only a check; training in a check; a fingerprint that counts them; a name
-    with control characters that reaches the terminal; anything else than the object on standard output."""
+    """Kills: words that only a run says, or only a check; warnings that a script or a sweep is not given; training in
+    a check; a fingerprint that counts them; a name with control characters that reaches the terminal; anything else
+    than the object on standard output."""
     both(tmp_path, **{"f\x1b[31m": [0.0, 1.0] * 8, "label": [0, 1] * 8})
     words = ["data.name=parquet", f"data.root={tmp_path}"]
     code, out, _ = fedskew(monkeypatch, capsys, "check", *words)
@@ -406,7 +414,18 @@ def test_check_and_a_run_tell_what_was_taken(
     log = (tmp_path / "run" / "log.txt").read_text()
     assert all(f"data: {sentence}" in log for sentence in found["told"])
     data = experiment.data.load()
-    assert data.took and data.fingerprint == Dataset(**{**vars(data), "took": ()}).fingerprint
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    caplog.clear()
+    both(tmp_path, f=[0.0, 1.0] * 8, user_id=[0.0, 1.0] * 8, label=[0, 1] * 8)
+    run(experiment, tmp_path / "warned")
+    caplog.set_level("WARNING", "fedskew")
+    from engine.sweeps import running  # with Ray Tune
+
+    monkeypatch.setattr(running.cluster, "share", lambda dataset: dataset)
+    running._shared(experiment)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == 2 * [f"data: {sentence}" for sentence in experiment.data.load().warnings]
+    assert data.notes and data.fingerprint == Dataset(**{**vars(data), "notes": ()}).fingerprint
 
 
 def test_what_ships_says_one_line() -> None:

@@ -363,7 +363,7 @@ def test_a_partition_is_the_same_twice() -> None:
 
 
 def test_a_part_that_is_another_one_each_time() -> None:
-    """Kills: data, or a network's weights and numbers, that each process has others of."""
+    """Kills: data, or a network's weights, numbers, lists and buffers, that each process has others of."""
     unkeyed: Any = fedskew.dataset("unkeyed")(
         lambda: ((np.random.default_rng().normal(size=(4, 2)), [0, 1, 0, 1]),) * 2
     )
@@ -376,6 +376,10 @@ def test_a_part_that_is_another_one_each_time() -> None:
             nn.init.constant_(network[3].bias, random.random())
         if kind == "number":
             network[2].scale = random.random()
+        if kind == "list":
+            network[2].columns = [random.sample(range(64), 8)]
+        if kind == "buffer":
+            network[2].register_buffer("places", torch.tensor(random.sample(range(64), 8)), persistent=False)
         return network
 
     own: Any = fedskew.model("other")(other)
@@ -384,6 +388,10 @@ def test_a_part_that_is_another_one_each_time() -> None:
         check_built_alike(own(kind="weights"), (1, 8, 8), 4)
     with pytest.raises(ConfigError, match=r"model.name=other: has another body.2.scale when it is built again"):
         check_built_alike(own(kind="number"), (1, 8, 8), 4)
+    with pytest.raises(ConfigError, match=r"has another body.2.columns when it is built again"):
+        check_built_alike(own(kind="list"), (1, 8, 8), 4)
+    with pytest.raises(ConfigError, match=r"has another body.2.places when it is built again"):
+        check_built_alike(own(kind="buffer"), (1, 8, 8), 4)
 
 
 def test_a_call_of_a_part_is_contained(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -397,6 +405,8 @@ def test_a_call_of_a_part_is_contained(capsys: pytest.CaptureFixture[str], caplo
         torch.set_default_dtype(torch.float64)
         torch.set_num_threads(before["torch's number of threads"] + 1)
         torch.set_grad_enabled(False)
+        torch.set_default_device("meta")
+        torch.use_deterministic_algorithms(True, warn_only=True)
         np.seterr(all="raise")
         return [[0], [1]]
 
@@ -404,9 +414,10 @@ def test_a_call_of_a_part_is_contained(capsys: pytest.CaptureFixture[str], caplo
     out, err = capsys.readouterr()
     assert out == "" and err.count("said\n") == 2
     assert caplog.messages[0] == "partition.name=mine changes the working directory, which is put back: others share it"
-    assert len(set(caplog.messages)) == 5
+    assert len(set(caplog.messages)) == 7
     ended = "raised SystemExit: 0 (test_own_parts.py, line"
     assert f"partition.name=mine: {ended}" in told_of(lambda labels, clients: sys.exit(0))
+    assert "partition.name=mine: raised SystemExit: 15 (test" in told_of(lambda labels, clients: sys.exit(15))
     quits: Any = fedskew.dataset("quits")(lambda: sys.exit(0))
     with pytest.raises(ConfigError) as told:
         quits().load()

@@ -408,7 +408,7 @@ def test_numbers_of_hundreds_of_digits_are_refused(tmp_path: Path) -> None:
     assert load(made).trials["status"].tolist()[1] == "damaged"
     text = (made / "sweep.yaml").read_text()
     (made / "sweep.yaml").write_text(text.replace("- 0.01", f"- 1{'0' * 400}"))
-    with pytest.raises(RunFolderError, match="it has a number of more than 300 digits"):
+    with pytest.raises(RunFolderError, match="it has a number of more than 250 digits"):
         write(made)
 
 

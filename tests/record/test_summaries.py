@@ -55,7 +55,7 @@ def test_a_value_of_another_kind(run: Path, tmp_path: Path, name: str, value: An
     written = json.loads((run / "summary.json").read_text())
     assert name in written
     (tmp_path / "summary.json").write_text(json.dumps(written | {name: value}))
-    told = rf"it(s {name}[ .\[]|s algorithm has no| has a number of more than 300 digits)"
+    told = rf"it(s {name}[ .\[]|s algorithm has no| has a number of more than 250 digits)"
     with pytest.raises(RunFolderError, match=rf"summary\.json cannot be read \({told}"):
         summary.read(tmp_path)
 

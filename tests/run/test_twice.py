@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +36,7 @@ from tests.support.tiny import drive, experiment, experiment_of
 COUNT, SEEN, CACHE = 0, list[float](), dict[str, float]()
 LOCAL, BOX, NUMBERS = threading.local(), SimpleNamespace(count=0), itertools.count()
 OF_TORCH, OF_NUMPY = torch.Generator(), np.random.Generator(np.random.PCG64(0))
+HELPERS = ModuleType("helpers")
 BY_OBJECT = weakref.WeakKeyDictionary[Any, float]()
 FILE = Path()
 
@@ -118,6 +119,24 @@ def told_by_the_environment(run: LocalRun) -> float:
 def told_by_an_object(run: LocalRun) -> float:
     BOX.count += 1
     return BOX.count
+
+
+def told_by_a_helper(run: LocalRun) -> float:
+    own = vars(HELPERS)
+    own["count"] = own.get("count", 0) + 1
+    return own["count"]
+
+
+class Answering:
+    """A proxy, as libraries have them: it has whatever it is asked for, until it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":
+            raise RuntimeError("there is nothing behind it yet")
+        return self
+
+
+PROXY = Answering()
 
 
 @dataclass(frozen=True)
@@ -213,6 +232,8 @@ FOUND: dict[str, tuple[type[FedAvg], str]] = {
     "a closure": (with_told(counting()), f"{AGAIN} counting.<locals>.told:"),
     "a default argument": (with_told(told_by_a_default), f"{AGAIN} told_by_a_default:"),
     "a function's attribute": (with_told(told_by_its_attribute), f"{AGAIN} told_by_its_attribute.count:"),
+    "a module that is imported": (with_told(told_by_a_helper), f"{AGAIN} helpers.count:"),
+    "beside a proxy": (with_told(lambda run: bool(PROXY) + told_by_a_list(run)), f"{AGAIN} {HERE}.SEEN:"),
     "an object of a module": (with_told(told_by_an_object), f"{AGAIN} SimpleNamespace.count:"),
     "a thread's own": (with_told(told_by_a_thread), f"{AGAIN} what a class, a module, a cache, a file or a clock has:"),
     "a file": (with_told(told_by_a_file), f"{AGAIN} what a class"),

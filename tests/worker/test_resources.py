@@ -110,8 +110,11 @@ def test_workers_that_share_cores_are_told(monkeypatch: pytest.MonkeyPatch, mess
 
 def test_a_containers_share_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: 64 threads in a container that has the time of two cores; a part of a core rounded to none; a machine of
-    its own taken for a container."""
+    its own taken for a container; the limit of a group above the process's own, where batch systems set it."""
+    own = tmp_path / "job/step"
+    own.mkdir(parents=True)
     monkeypatch.setattr(devices, "CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr(devices, "OWN_GROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(devices.os, "sched_getaffinity", lambda _: set(range(64)))
     assert devices.cores() == 64 and devices.memory("cpu") > 0
     for limit, cores in {"max 100000": 64, "200000 100000": 2, "250000 100000": 3, "5000 100000": 1}.items():
@@ -122,6 +125,11 @@ def test_a_containers_share_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert devices.cores() == 2
     (tmp_path / "memory.max").write_text("1048576\n")
     assert devices.memory("cpu") == 1048576
+    (tmp_path / "cgroup").write_text("4:memory:/other\n0::/job/step\n")
+    (own / "memory.max").write_text("max\n")
+    (own.parent / "memory.max").write_text("4096\n")
+    (own.parent / "cpu.max").write_text("100000 100000\n")
+    assert (devices.memory("cpu"), devices.cores()) == (4096, 1)
 
 
 # --- the address of a cluster ------------------------------------------------------------------------------------

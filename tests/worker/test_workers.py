@@ -20,6 +20,7 @@ from engine.base.errors import ConfigError
 from engine.client.messages import TrainJob
 from engine.client.steps.jvp import jvp
 from engine.experiment import Execution, Experiment
+from engine.models import MODELS
 from engine.run.run import Run
 from engine.sweeps.trial import in_trial
 from engine.worker import in_process
@@ -255,6 +256,16 @@ def count(monkeypatch: pytest.MonkeyPatch, cores: int = 2, **changes: Any) -> in
     changes.setdefault("model", {"name": "mlp", "hidden": [10]})  # (64 + 4) 10 multiply-adds a row
     changes["execution"] = {"workers": "auto", **changes.get("execution", {})}
     return workers_of(experiment(**changes).resolve(), (1, 8, 8), CLASSES, assignment(SIZES))
+
+
+def test_networks_that_draw_from_the_process_are_built_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: weights that depend on which of two threads drew first, or a draw of one that the other is blamed for."""
+    models = [{"name": "mlp", "hidden": [10]}, {"name": "mlp", "hidden": [12]}]
+    two: dict[str, Any] = {"client_models": models, "execution": {"workers": 4}, "algorithm": {"name": "local"}}
+    two["evaluation"] = {"every": 0}
+    assert count(monkeypatch, **two) == 4
+    monkeypatch.setattr(MODELS["mlp"], "keeps_weights", True)
+    assert count(monkeypatch, **two) == 1
 
 
 def test_workers_where_operations_are_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,8 @@ class Partition(Checked, ABC):
         Raises :class:`ConfigError` if the data do not allow it, and for a rule from outside that breaks its contract.
         """
         given = read_only(labels), num_classes, None if owners is None else read_only(owners)
+        self._check_feasible(given[0])
         with calling(self, "partition.name", "draw from rng"):
-            self._check_feasible(given[0])
             assignment = self._assigned(*given)
             same = is_ours(type(self)) or self._assigned(*given).digest == assignment.digest
         repair = "draw from rng alone, and depend on no clock, counter or order of a set"
@@ -91,12 +91,10 @@ class Partition(Checked, ABC):
         return assignment
 
     def _assigned(self, labels: np.ndarray, num_classes: int, owners: np.ndarray | None) -> Assignment:
-        self._check_feasible(labels)
         rng = numpy_generator(self.seed, "partition")
         best = -1
         for _ in range(MAX_DRAWS):
-            with calling(self, "partition.name", "draw from rng"):
-                drawn = self.draw(rng, labels, num_classes, owners)
+            drawn = self.draw(rng, labels, num_classes, owners)
             drawn = drawn if is_ours(type(self)) else self._checked(drawn, len(labels))
             smallest = int(drawn.sizes().min())
             if self.on_small == "repair" and smallest < self.min_samples:

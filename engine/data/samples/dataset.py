@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -25,7 +25,7 @@ from engine.base.part_calls import calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
 from engine.data.samples.assignment import read_only
-from engine.data.samples.took import drained, listed, note
+from engine.data.samples.notes import listed, note, noting, warn
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -78,8 +78,8 @@ class Dataset:
     """A data set, ready to train on; raises :class:`DataError` if its parts do not fit together.
 
     mean, std: per channel (or one for all channels), of pixels scaled to [0, 1]; 0 and 1 mean "as is". vocabulary: one
-    more than the highest token id, where the images are token ids; None where they are pixels or features. took: what
-    was read of the files and how, in sentences; in no fingerprint.
+    more than the highest token id, where the images are token ids; None where they are pixels or features. notes: what
+    was read of the files and how, in sentences; warnings: what may be a mistake in them. Both are in no fingerprint.
     """
 
     name: str
@@ -89,20 +89,16 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     vocabulary: int | None = None
-    took: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What a user is told of these data: what was taken, and how many rows each class has."""
+        """What a user is told of these data: what was taken, how many rows each class has, and warnings."""
         counts = [np.bincount(split.labels, minlength=len(self.classes)).tolist() for split in (self.train, self.test)]
         rows = list(zip(self.classes, *counts, strict=True))
         told = f"classes with training + test rows: {listed([f'{name} {a:,} + {b:,}' for name, a, b in rows if a + b])}"
-        empty = [name for name, train, _ in rows if not train]
-        if empty:
-            told += f"; {len(empty):,} of {len(rows):,} have no training row ({listed(empty, 5)}): numbers begin at 0"
-        if 2 * (len(rows) - len(empty)) > len(self.train) > 20:
-            told += f"; warning: {len(rows):,} classes for {len(self.train):,} training rows"
-        return tuple(map(one_line, (*self.took, told)))
+        return tuple(map(one_line, (*self.notes, told, *(f"warning: {one}" for one in self.warnings))))
 
     @property
     def fingerprint(self) -> str:
@@ -184,14 +180,17 @@ class Source(Checked, ABC):
 
         Raises :class:`DataError` as :meth:`read`, and :class:`ConfigError` if there are not so many samples.
         """
-        data = self._read_alike()
-        splits = {}
-        for name in ("train", "test"):
-            split = getattr(data, name)
-            rows = self.chosen(name, split.labels)
-            splits[name] = split if len(rows) == len(split) else split.take(rows)
+        with noting() as notes:
+            data = self._read_alike()
+            splits = {}
+            for name in ("train", "test"):
+                split = getattr(data, name)
+                rows = self.chosen(name, split.labels)
+                splits[name] = split if len(rows) == len(split) else split.take(rows)
+            _warn_of_classes(data.classes, splits["train"].labels)
         mean, std = (data.mean, data.std) if self.normalise else AS_IS
-        return dataclasses.replace(data, **splits, mean=mean, std=std, took=data.took + drained())
+        told = {"notes": data.notes + notes.facts, "warnings": (*data.warnings, *notes.warnings)}
+        return dataclasses.replace(data, **splits, mean=mean, std=std, **told)
 
     def _read_alike(self) -> Dataset:
         """Read it; what comes from outside, and does not take long, twice: other data each time are refused."""
@@ -199,13 +198,13 @@ class Source(Checked, ABC):
         data = self._read()
         require(isinstance(data, Dataset), "data.name", name, f"gives a {type(data).__name__}", "return a Dataset")
         quick = time.perf_counter() - began < QUICK
-        same = is_ours(type(self)) or not quick or self._read().fingerprint == data.fingerprint
+        with noting():  # what was read is noted already
+            same = is_ours(type(self)) or not quick or self._read().fingerprint == data.fingerprint
         repair = "draw from generators with seeds, and sort what a folder lists"
         require(same, "data.name", name, "gives other data when it is read again", repair)
         return data
 
     def _read(self) -> Dataset:
-        drained()  # of a load that failed, or of the first of two
         with calling(self, "data.name", "draw from numpy.random.default_rng(SEED) with a seed of its own"):
             return self.read()
 
@@ -222,6 +221,16 @@ class Source(Checked, ABC):
             raise ConfigError(f"data.{split}_samples", samples, rule, "leave it out to keep all")
         note(f"{split} rows: {samples:,} of {len(labels):,} kept, by data.{split}_samples")
         return stratified(labels, samples, f"subset/{split}")
+
+
+def _warn_of_classes(names: Sequence[str], labels: np.ndarray) -> None:
+    counts = np.bincount(labels, minlength=len(names))
+    empty = [name for name, count in zip(names, counts, strict=True) if not count]
+    if empty:
+        none = f"{len(empty):,} of {len(names):,} classes have no training row ({listed(empty, 5)})"
+        warn(f"{none}; numbers begin at 0")
+    if 2 * (len(names) - len(empty)) > len(labels) > 20:
+        warn(f"{len(names):,} classes for {len(labels):,} training rows")
 
 
 def largest_remainder(total: int, shares: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.base.errors import ConfigError
-from engine.data.samples.took import listed, note
+from engine.data.samples.notes import listed, warn
 
 MOST_CLASSES = 1_000_000  # a label beyond it is no class number: there would be a weight for each class below it
 
@@ -40,7 +40,7 @@ def class_numbers(where: tuple[str, str], parts: Sequence[Part]) -> tuple[list[n
     if highest >= MOST_CLASSES:
         raise ConfigError(*where, f"has the label {highest}, which is no class number", "number classes from 0 on")
     if named and not all(part.names for part in parts):
-        note(f"warning: not all files name the classes of {where[1]}; their numbers are taken as those of the others")
+        warn(f"not all files name the classes of {where[1]}; their numbers are taken as those of the others")
     return values, next(iter(named), tuple(map(str, range(highest + 1))))
 
 
@@ -65,7 +65,7 @@ def _plain(where: tuple[str, str], part: Part) -> np.ndarray:
     if values.ndim != 1 or (values.dtype == object and any(isinstance(one, list | np.ndarray) for one in values)):
         rule = f"has several values a row {there}, and fedskew knows one label (no multi-label, no one-hot codes)"
         raise ConfigError(*where, rule, "give one number or name for each row")
-    if values.dtype == object and len({isinstance(one, str) for one in values}) == 1:
+    if values.dtype == object and len({isinstance(one, str) + 2 * isinstance(one, bool) for one in values}) == 1:
         values = np.array(values.tolist())
     kind = values.dtype.kind
     if kind not in "fiubUS":
@@ -73,7 +73,7 @@ def _plain(where: tuple[str, str], part: Part) -> np.ndarray:
         raise ConfigError(*where, rule, "fill them, or drop those rows")
     if kind == "u" and values.max() >= 2**63:
         raise ConfigError(*where, f"has the number {values.max()} {there}, too large for 64 bits", "number from 0 on")
-    if kind == "f" and not ((values == np.floor(values)) & (values < 2**53)).all():
+    if kind == "f" and not ((values == np.floor(values)) & (np.abs(values) < 2**53)).all():
         shown = [f"{one:g}" for one in np.unique(values)]
         rule = f"has {len(shown):,} different real numbers {there} ({listed(shown, 3)}), and fedskew does no regression"
         raise ConfigError(*where, rule, "bin them into classes, or give whole numbers or texts")

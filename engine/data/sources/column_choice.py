@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from engine.base.errors import DataError
-from engine.data.samples.took import listed, note
+from engine.data.samples.notes import listed, warn
 from engine.data.sources.parquet_columns import ParquetTable, is_numeric, is_tokens
 
 Inputs = tuple[Literal["images", "features", "tokens"], tuple[str, ...]]  # what rows are made of, and its columns
@@ -58,7 +58,7 @@ def inputs_of(table: ParquetTable, taken: Collection[str | None]) -> Inputs:
         raise DataError(f"{table.paths[0]}: {kind}; {repair}")
     odd = [name for name in numbers if re.fullmatch(f"{LABEL}|{KEY}", name.lower())]
     if odd:
-        note(f"warning: called like a key or a label, and a feature: {listed(odd)}; data.feature_columns leaves out")
+        warn(f"called like a key or a label, and a feature: {listed(odd)}; data.feature_columns leaves out")
     return "features", numbers
 
 

@@ -24,7 +24,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from engine.base.errors import ConfigError, DataError
 from engine.base.opening import read_bytes, regular
 from engine.data.samples.labels import MOST_CLASSES
-from engine.data.samples.took import note
+from engine.data.samples.notes import OF_LOAD, note, warn
 from engine.data.sources.pickled import read_pickled
 
 T = TypeVar("T")
@@ -184,7 +184,7 @@ def _centre(picture: Image.Image, size: int) -> Image.Image:
 def _threaded(function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
     """``map`` on all CPUs, in order, a block of items at a time (Pillow decodes without Python's lock)."""
     remaining = iter(items)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count(), initializer=OF_LOAD.set, initargs=(OF_LOAD.get(),)) as pool:
         while block := list(islice(remaining, 512)):
             yield from pool.map(function, block)
 
@@ -218,20 +218,26 @@ def image_tree(folder: Path) -> dict[str, list[Path]]:
         if images:
             classes[sub.name] = images
     for kind, count in sorted(unread.items()):
-        note(f"warning: {folder}: left unread, by their suffix: {count:,} {kind}")
+        warn(f"{folder}: left unread, by their suffix: {count:,} {kind}")
     return classes
 
 
 def visible_files(folder: Path, most: int | None = None) -> Iterator[Path]:
     """Yield the files below a folder that no tool has hidden, those at most ``most`` folders down.
 
-    The folder may be a link; links below it are not followed, as they may lead round in circles.
+    The folder may be a link; links below it are not followed, as they may lead round in circles. Raises
+    :class:`DataError` for a folder that cannot be read.
     """
-    for at, below, files in os.walk(folder):
+    for at, below, files in os.walk(folder, onerror=_unreadable):
         here = Path(at)
         is_deepest = len(here.relative_to(folder).parts) == most
         below[:] = [name for name in below if not is_hidden(name) and not is_deepest]
+        note("links to folders, which are not followed", sum((here / name).is_symlink() for name in below))
         yield from (here / name for name in files if not is_hidden(name))
+
+
+def _unreadable(error: OSError) -> None:
+    raise DataError(f"{error.filename}: cannot be read ({error.strerror})")
 
 
 def is_hidden(name: str) -> bool:

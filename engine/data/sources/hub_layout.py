@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from engine.base.errors import DataError, nearest, require
-from engine.data.samples.took import listed, note
+from engine.data.samples.notes import listed, note
 from engine.data.sources.formats import visible_files
 from engine.data.sources.splits import OURS, OwnSource, snapshot
 

@@ -21,7 +21,7 @@ from engine.base import parquet
 from engine.base.errors import DataError
 from engine.data.samples.dataset import as_float32
 from engine.data.samples.labels import Part
-from engine.data.samples.took import note
+from engine.data.samples.notes import warn
 from engine.data.sources.formats import decode_images, memory_for_images
 
 MOST_TOKENS = 4096  # of a row, unless a length is asked for
@@ -225,7 +225,7 @@ def _numbers(place: _Place, column: pa.Array, name: str, width: int) -> np.ndarr
     _check_filled(place, column, name, per_row)
     block, is_exact = as_float32(column.to_numpy(zero_copy_only=False))
     if not is_exact:
-        note(f"warning: column {name!r} has whole numbers of which float32 loses digits; is it a key and no feature?")
+        warn(f"column {name!r} has whole numbers of which float32 loses digits; is it a key and no feature?")
     finite = np.isfinite(block)
     if not finite.all():
         bad = int(np.argmin(finite))

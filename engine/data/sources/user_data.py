@@ -13,7 +13,7 @@ from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import DataError, require
 from engine.data.samples.dataset import AS_IS, Dataset, MeanStd, Split, assembled
 from engine.data.samples.labels import class_numbers, places, plain
-from engine.data.samples.took import listed, note
+from engine.data.samples.notes import listed, note
 from engine.data.sources.column_choice import Inputs, inputs_of, label_of
 from engine.data.sources.finding import existing
 from engine.data.sources.formats import decode_images, image_tree, is_hidden, read_files

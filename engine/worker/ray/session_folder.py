@@ -79,7 +79,8 @@ def _own_token(folder: Path) -> Iterator[None]:
     Left to itself, Ray writes one into the home folder, which may not be there or not be ours, and by which each Ray
     that ``ray start`` begins later asks for it, too.
     """
-    if os.access(Path(os.environ.get("HOME", ""), ".ray", "auth_token"), os.R_OK) or any(map(os.environ.get, GIVEN)):
+    home = os.environ.get("HOME")
+    if (home and os.access(Path(home, ".ray", "auth_token"), os.R_OK)) or any(map(os.environ.get, GIVEN)):
         yield
         return
     (folder / "token").write_text(TOKEN, encoding="ascii")
@@ -87,7 +88,7 @@ def _own_token(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[GIVEN[1]]
+        os.environ.pop(GIVEN[1], None)
 
 
 def make() -> _Folder:
