@@ -69,7 +69,7 @@ class Quantity:
 def quantity_of(results: Results, column: str | None = None) -> Quantity:
     """Give the quantity of a column, or of the metric, in words that fit the target and the rounds of its trials."""
     found = quantity(column or results.metric, results.target_accuracy)
-    last = int(min(LAST, max(results.trials["rounds"].dropna(), default=LAST))) or LAST  # a trial that is missing has NaN
+    last = int(min(LAST, max(results.trials["rounds"].dropna(), default=LAST))) or LAST  # NaN: missing
     return replace(found, last=last, label=found.label.replace(f"last {LAST}", f"last {last}"))
 
 
