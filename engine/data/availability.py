@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
-from engine.base.files import expanded
+from engine.base.files import expanded, write_atomically
 
 FIELD = "participation.availability"
 REPAIR = "give a rate, or a parquet file of who is there when"
@@ -59,6 +60,14 @@ class Availability:
         edges = np.unique(np.concatenate([[1, end + 1], comings, goings]))
         begun, ended = (np.searchsorted(np.sort(events), edges[:-1], side="right") for events in (comings, goings))
         return begun - ended, np.diff(edges)
+
+    def save(self, path: Path) -> None:
+        """Write the table for :func:`read_availability`."""
+        client, first, last = self.spans.T
+        columns = dict(zip(SPAN, (client, first, pa.array(last, mask=last == NO_END)), strict=True))
+        content = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns), content)
+        write_atomically(path, content.getvalue().to_pybytes())
 
     @cached_property
     def digest(self) -> str:

@@ -1,6 +1,7 @@
 """A run's folder: its files, and how they are locked, prepared, cleared and written as the run goes.
 
     experiment.yaml       the resolved experiment
+    availability.parquet  who is there when, if a table said so: the run goes by it, wherever the user's own is
     parts.json            where its algorithm, model, data and partition came from
     partition.parquet     which client has which rows                partition.png  a picture of the training rows
     rounds.parquet        one row per round, and stage without any   curves.png     accuracy and loss over rounds
@@ -113,6 +114,10 @@ class RunFolder:
         asked = str(self.path / "experiment.yaml")
         return shlex.join(["fedskew", "run", asked, "--out", str(self.path), "--overwrite", *given])
 
+    @property
+    def _availability(self) -> Path:
+        return self.path / "availability.parquet"
+
     def has_experiment(self) -> bool:
         """Return whether a run was begun here."""
         return os.path.exists(self.path / "experiment.yaml")
@@ -123,8 +128,11 @@ class RunFolder:
         if not self.has_experiment():
             raise RunFolderError(f"{self.path} is not a run folder: it has no experiment.yaml; name another")
         try:
-            return Experiment.from_mapping(safe_yaml.read(path))
-        except (ValueError, OSError, TypeError) as error:
+            values = safe_yaml.read(path)
+            if os.path.exists(self._availability):
+                values["participation"] = {**values["participation"], "availability": str(self._availability)}
+            return Experiment.from_mapping(values)
+        except (ValueError, OSError, TypeError, KeyError) as error:
             lacking = next(iter(parts.lacking(self.path).values()), None)
             told = f"{self.path}: {lacking}" if lacking else f"{path} is not an experiment of this version ({error})"
             raise RunFolderError(told) from None
@@ -184,6 +192,8 @@ class RunFolder:
         """Make the folder of ``experiment``."""
         self.path.mkdir(parents=True, exist_ok=True)
         parts.write(self.path, experiment)
+        if experiment.participation.table is not None:
+            experiment.participation.table.save(self._availability)
         write_atomically(self.path / "experiment.yaml", experiment.to_yaml())
 
     # --- the tables -------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ RUN = Shape(
         r"log\.txt",
         r"parts\.json",
         r"experiment\.yaml",
+        r"availability\.parquet",
         r"partition\.parquet",
         r"\.lock",
     ),
@@ -59,4 +60,4 @@ RUN = Shape(
     },
 )
 # What a run writes before its experiment, or a sweep before the run: a folder with no more than that is no other's.
-BEGUN = Shape((r"experiment\.yaml", r"parts\.json", r"partition\.parquet", r"\.lock", r"trial\.json"))
+BEGUN = Shape((r"experiment\.yaml", r"parts\.json", r"(partition|availability)\.parquet", r"\.lock", r"trial\.json"))

@@ -135,8 +135,6 @@ def prepare(
     folder = RunFolder.for_experiment(experiment, out)
     # As saved: a run goes on with the partition it began with. What cannot be read is refused before data are.
     begun = folder.has_experiment() and not overwrite
-    if begun:
-        _check_same_table(experiment, folder)
     saved = Assignment.load(folder.path / "partition.parquet") if begun else None
     dataset = dataset or experiment.data.load()
     fingerprint = dataset.fingerprint
@@ -158,20 +156,6 @@ def prepare(
     assignment.check_rows(len(dataset.train), len(dataset.test))
     check_against_data(experiment, dataset, assignment)
     return Prepared(experiment, folder, dataset, assignment)
-
-
-def _check_same_table(experiment: Experiment, folder: RunFolder) -> None:
-    """Refuse to go on by a table of who is there that says something else than when the run began."""
-    participation = experiment.participation
-    if participation.table is None:
-        return
-    require(
-        folder.summary().get("experiment", experiment.digest) == experiment.digest,
-        "participation.availability",
-        participation.availability,
-        "says something else than when this run began",
-        "put the table back, or name another folder with --out",
-    )
 
 
 def check_code(summary: Mapping[str, Any], experiment: Experiment, folder: RunFolder) -> None:

@@ -21,6 +21,7 @@ from engine.data import Availability, read_availability
 from engine.experiment import Experiment, Participation
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import stage_hash
+from engine.run import run as engine_run
 from engine.run.preparing import check_against_data
 from engine.run.run import Run
 from engine.server.cohort import draw_cohort, is_present, mean_cohort
@@ -229,17 +230,25 @@ def test_a_round_depends_on_who_is_there_alone(tmp_path: Path) -> None:
     first.pool.close()
 
 
-def test_a_run_does_not_go_on_by_another_table(tmp_path: Path, path: str) -> None:
-    """Kills: an error that names a checkpoint where it is the table that has changed; a run that goes on."""
+def test_a_run_goes_on_by_its_own_table(tmp_path: Path, path: str) -> None:
+    """Kills: a run that cannot be resumed, or shown, where the user's table is not; one that goes on by another table;
+    an end of a span that is another one when it is read again."""
+    table(Path(path), {"client": [0, 3], "first_round": [1, 2], "last_round": [None, 2]})
     settings = {"data.train_samples": 200, "data.test_samples": 50, "rounds": 3, "participation.availability": path}
     config = Experiment().replace({**settings, "execution.device": "cpu"})
+    whole = engine_run.run(config, tmp_path / "whole")
     begun = Run.open(config, tmp_path / "run")
     begun.advance(until=1)
     begun.close()
-    table(Path(path), {"round": [1, 2], "client": [0, 1]})
-    changed = RunFolder(tmp_path / "run").experiment()
-    with pytest.raises(ConfigError, match="says something else than when this run began; put the table back"):
-        Run.open(changed, tmp_path / "run")
+    table(Path(path), {"client": [0, 1], "first_round": [1, 1], "last_round": [2, 2]})
+    with pytest.raises(ConfigError, match=r"holds another experiment \("):
+        Run.open(Experiment().replace({**settings, "execution.device": "cpu"}), tmp_path / "run")
+    Path(path).unlink()
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    found = RunFolder(moved).experiment()
+    assert found.digest == config.resolve().digest and found.participation.table == config.participation.table
+    assert engine_run.run(found, moved)["weights_sha256"] == whole["weights_sha256"]
+    assert RunFolder(moved).experiment().digest == found.digest
 
 
 # --- what is refused ----------------------------------------------------------------------------------
