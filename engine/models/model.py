@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from engine.base.declared import Doc, Neutral
 from engine.base.devices import memory
 from engine.base.errors import ConfigError, require
-from engine.base.own_modules import is_ours, name_of
+from engine.base.own_modules import name_of
 from engine.base.part_calls import bits, calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
@@ -293,17 +293,17 @@ def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, 
 DRAWING = "draw by torch's own functions, with keeps_weights = True"
 
 
-def check_built_alike(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> None:
-    """Raise :class:`ConfigError` where a network from outside is another one when it is built again.
+def built_alike(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> Model:
+    """Return a network from outside; raise :class:`ConfigError` where it is another one when it is built again.
 
     Each worker builds its own, from the same generator.
     """
-    if is_ours(type(spec)):
-        return
-    one, two = (_bits_of(build_model(spec, shape, num_classes, torch.Generator().manual_seed(0))) for _ in range(2))
+    models = [build_model(spec, shape, num_classes, torch.Generator().manual_seed(0)) for _ in range(2)]
+    one, two = map(_bits_of, models)
     other = next((name for name in one | two if one.get(name) != two.get(name)), None)
     rule = f"has another {other} when it is built again from the same generator, as each worker does it"
     require(other is None, "model.name", name_of(spec), rule, DRAWING)
+    return models[0]
 
 
 def _bits_of(model: Model) -> dict[str, object]:

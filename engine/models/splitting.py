@@ -83,6 +83,8 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
         model.train(was_training)
     told = f"{RULE}: something comes after its last linear layer, or it is used more than once"
     is_last = not cuts or (len(cut) == 1 and cut[0] is seen[0])
+    with torch.no_grad():
+        is_last = is_last and (logits.is_meta or torch.equal(model.head(seen[0]), logits))
     require(is_last, "model", kind, told, "end the network with that layer, or return a Model")
     told = f"must give scores [B, {num_classes}] for images {asked}, and gives {list(logits.shape)}"
     require(logits.shape == (2, num_classes), "model", kind, told, "end the network with nn.Linear(..., num_classes)")

@@ -13,12 +13,14 @@ import numpy as np
 import torch
 
 from engine.base.errors import ConfigError, DataError, require
+from engine.base.own_modules import is_ours
 from engine.base.part_calls import calling
 from engine.data import Assignment, Dataset
 from engine.data.samples.assignment import Parts
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
-from engine.models.model import check_built_alike
+from engine.models.model import built_alike
+from engine.models.splitting import check_split
 from engine.record.numerics import other_code
 from engine.record.run_folder import RunFolder
 from engine.server.cohort import held_out_of
@@ -64,7 +66,10 @@ def _check_model(model: ModelSpec, dataset: Dataset) -> None:
     registered = type(model) in MODELS.values()  # in Python, not from a config, it may be a user's own
     check_inputs(model, MODELS.name_of(model) if registered else type(model).__name__, dataset.vocabulary)
     check_size(model, dataset.shape, len(dataset.classes))
-    check_built_alike(model, dataset.shape, len(dataset.classes))
+    if not is_ours(type(model)):
+        built = built_alike(model, dataset.shape, len(dataset.classes))
+        if not model.takes_tokens:
+            check_split(built, dataset.shape, len(dataset.classes))
 
 
 def _check_held_out(experiment: Experiment, assignment: Assignment) -> np.ndarray:

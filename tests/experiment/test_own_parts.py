@@ -33,7 +33,7 @@ from engine.data import SOURCES, Assignment, Partition
 from engine.data.own_data import as_dataset
 from engine.experiment import Experiment
 from engine.models import MLP, MODELS, build_model, check_size
-from engine.models.model import check_built_alike
+from engine.models.model import Model, ModelSpec, built_alike
 from engine.models.splitting import check_split, split_model
 from engine.record import parts
 from engine.record.store import StageStore
@@ -198,6 +198,33 @@ def test_a_network_that_goes_on_after_its_last_layer_is_refused() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Softmax(1))
     with pytest.raises(ConfigError, match=r"cannot be divided into a body and a head: something comes after"):
         check_split(split_model(network), (1, 8, 8), 4)
+
+
+class Softened(Model):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).softmax(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Written(ModelSpec):
+    """A specification of one's own, and not a function."""
+
+    keeps_weights: ClassVar[bool] = True
+    softened: bool = False
+
+    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        body, head = nn.Flatten(), nn.Linear(math.prod(shape), num_classes if self.softened else 3)
+        return Softened(body, head) if self.softened else Model(body, head)
+
+
+@pytest.mark.parametrize(("softened", "told"), [(True, "something comes after its last"), (False, "must give scores")])
+def test_a_specification_of_ones_own_is_checked_alike(
+    softened: bool, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: personal heads and calibrated ones that are not what the model computes; three scores of ten."""
+    monkeypatch.setitem(MODELS, "written", Written)
+    with pytest.raises(ConfigError, match=told):
+        run(Experiment(**{**SMALL, "model": Written(softened=softened)}), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -383,15 +410,15 @@ def test_a_part_that_is_another_one_each_time() -> None:
         return network
 
     own: Any = fedskew.model("other")(other)
-    check_built_alike(own(), (1, 8, 8), 4)
+    built_alike(own(), (1, 8, 8), 4)
     with pytest.raises(ConfigError, match=r"model.name=other: has another head.bias when it is built again from"):
-        check_built_alike(own(kind="weights"), (1, 8, 8), 4)
+        built_alike(own(kind="weights"), (1, 8, 8), 4)
     with pytest.raises(ConfigError, match=r"model.name=other: has another body.2.scale when it is built again"):
-        check_built_alike(own(kind="number"), (1, 8, 8), 4)
+        built_alike(own(kind="number"), (1, 8, 8), 4)
     with pytest.raises(ConfigError, match=r"has another body.2.columns when it is built again"):
-        check_built_alike(own(kind="list"), (1, 8, 8), 4)
+        built_alike(own(kind="list"), (1, 8, 8), 4)
     with pytest.raises(ConfigError, match=r"has another body.2.places when it is built again"):
-        check_built_alike(own(kind="buffer"), (1, 8, 8), 4)
+        built_alike(own(kind="buffer"), (1, 8, 8), 4)
 
 
 def test_a_call_of_a_part_is_contained(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
