@@ -41,6 +41,14 @@ def _load(files: list[Path] | None) -> list[Path] | None:
     return files
 
 
+def _closed(given: Path | list[Path]) -> Path | list[Path]:
+    """Refuse folders with a link in them, before anything is read; below, a link costs the trial that it is in."""
+    for folder in given if isinstance(given, list) else [given]:
+        for place in (folder, folder / "trials"):
+            refuse_links(place, deep=False)
+    return given
+
+
 def pairs(help: str) -> Any:
     """Return an argument that is key=value pairs."""
     return typer.Argument(callback=joined, autocompletion=assignments, help=help)
@@ -57,8 +65,8 @@ What = Annotated[
     ),
 ]
 Overrides = Annotated[list[str] | None, pairs("dotted key=value pairs, e.g. partition.alpha=0.1")]
-Folder = Annotated[Path, typer.Argument(help="the folder of a run or a sweep")]
-Folders = Annotated[list[Path], typer.Argument(help="folders of runs and sweeps")]
+Folder = Annotated[Path, typer.Argument(callback=_closed, help="the folder of a run or a sweep")]
+Folders = Annotated[list[Path], typer.Argument(callback=_closed, help="folders of runs and sweeps")]
 With = Annotated[
     list[Path] | None,
     typer.Option("--with", callback=_load, is_eager=True, help="a Python file with parts of your own; may be repeated"),
