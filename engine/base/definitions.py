@@ -15,9 +15,12 @@ import linecache
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
+
+from torch import nn
 
 from engine.base.digests import digest_of
 from engine.base.errors import ConfigError
@@ -67,14 +70,22 @@ def reached(choice: type) -> Reached:
             several = [value]
             if isinstance(value, list | tuple) and not _is_plain(value):  # classes and functions count as if named
                 several, value = value, [getattr(one, "__qualname__", one) for one in value]
-            for one in (one for one in several if callable(one) or isinstance(one, ModuleType)):
+            for one in (one for one in several if _is_named(one)):
                 if isinstance(one, type | FunctionType) and one.__module__ == SCRIPT:
                     left.append(one)
                 else:
                     modules.add(one.__name__ if isinstance(one, ModuleType) else str(one.__module__))
-            if not (callable(value) or isinstance(value, ModuleType)):
+            if not _is_named(value):
                 digests[f"{SCRIPT}.{used}"] = _digest_of_value(used, value)
     return Reached(digests, frozenset(modules))
+
+
+def _is_named(one: Any) -> bool:
+    """Whether it is known by where it was written, as a function is, and has no values of its own."""
+    if isinstance(one, ModuleType | type):
+        return True
+    has_values = isinstance(one, MethodType | partial | nn.Module) or type(one).__module__ == SCRIPT
+    return callable(one) and not has_values
 
 
 def _names(node: Definition) -> set[str]:
@@ -125,6 +136,13 @@ def _text(file: str) -> str:
 def _digest_of_value(name: str, value: Any) -> str:
     if _is_plain(value) or type(value).__module__ == "typing":
         return hashlib.sha256(repr(value).encode()).hexdigest()
+    if isinstance(value, nn.Module):
+        tensors = [own.detach().cpu().numpy().tobytes() for own in value.state_dict().values()]
+        return hashlib.sha256(b"".join([repr(value).encode(), *tensors])).hexdigest()
+    named = isinstance(value, partial) and _is_named(value.func) and value.func.__module__ != SCRIPT
+    if named and _is_plain((value.args, value.keywords)):
+        called = value.func.__module__, value.func.__qualname__
+        return hashlib.sha256(repr((called, value.args, value.keywords)).encode()).hexdigest()
     rule = f"is a {type(value).__name__} of the script, which cannot be told from another one"
     raise ConfigError(
         "script", name, rule, "make it a field of the class, a parameter of the function, or write both into a .py file"

@@ -84,6 +84,10 @@ class RunFolderError(FedskewError):
     """A run folder of another experiment, or one that cannot be read."""
 
 
+class StoreError(RunFolderError):
+    """A store that cannot be read or written, as on a failing disk: no fault of the run that would use it."""
+
+
 class RunError(FedskewError):
     """A run that had started and cannot go on: a client failed, a deadline passed, weights diverged."""
 

@@ -176,17 +176,22 @@ class JobRunner:
         return replace(peak, needed=peak.needed + min(whole, RESIDENT_BYTES))
 
     def twice(self, job: TrainJob, ids: tuple[int, ...], addressed: Any, who: str) -> tuple[list[TrainResult], str]:
-        """Train two clients that are new, and the first one again; see ``twice.py``."""
+        """Train two clients that are new, and the first one again, and by the loop; see ``twice.py``."""
+
+        def trained_of(number: int, job: TrainJob) -> TrainResult:
+            one = slice(number % len(ids), number % len(ids) + 1)
+            return self.train(job, ids[one], {name: rows[one] for name, rows in addressed.items()}, (True,), None)
 
         def trial(number: int) -> tuple[TrainResult, Scores]:
-            one = slice(number % len(ids), number % len(ids) + 1)
-            own = {name: rows[one] for name, rows in addressed.items()}
-            trained = self.train(job, ids[one], own, (True,), None)
+            trained = trained_of(number, job)
             whole = len(self._shared.get("weights", ())) == self.net.layout.size
             return trained, self.evaluate(job.algorithm, 0, min(twice.ROWS, len(self.test))) if whole else Scores()
 
         parts = [job.algorithm, self.experiment.model, *self.client_nets.specs, *(net.model for net in self.nets)]
-        return twice.compared(who, parts, self._shared, trial, self.device.type == "cpu")
+        results, doubt = twice.compared(who, parts, self._shared, trial, self.device.type == "cpu")
+        if results and self.experiment.execution.executor != "loop":
+            twice.check_loop(who, self._shared, results[0], trained_of(0, replace(job, by_loop=True)))
+        return results, doubt
 
     @drawing_by_key
     def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
@@ -267,10 +272,9 @@ class JobRunner:
 
     def _trained(self, job: TrainJob, tasks: Iterator[ClientTask]) -> Iterator[tuple[ClientTask, Attempted, float]]:
         """Each client, its result or error, and the seconds it took: by its rows, of a common pass."""
-        configured = self.experiment.execution.executor
+        configured = "loop" if job.by_loop else self.experiment.execution.executor
         assert configured != "auto", "the experiment is resolved"
         executor, _ = in_place_of(configured, not_stacked(job.algorithm, job.context), self.client_nets.differ)
-
         in_lanes = executor == "graph" and bool(self.trainer.lanes)
 
         def train(group: Sequence[ClientTask]) -> Sequence[Attempted]:

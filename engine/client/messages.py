@@ -34,6 +34,7 @@ class TrainJob:
     keep_models: bool = False  # return each local model, as it ended, beside the sum
     test_own: bool = False  # measure clients' own models on their own test rows, before and after
     together: bool = False  # train the clients of a block in one pass
+    by_loop: bool = False  # train one by one, whatever the executor
     drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
 
 

@@ -213,7 +213,10 @@ class Trainer:
                 "says that there is none"
             )
         new_state = checked(algorithm, "upload", new_state, layout)
-        upload, weight = checked_upload(algorithm, upload, layout), float(algorithm.weight(run))
+        upload, weight = checked_upload(algorithm, upload, layout), algorithm.weight(run)
+        if isinstance(weight, str | bool):
+            raise TypeError(f"{type(algorithm).__name__}.weight gives {weight!r}, and must give a number")
+        weight = float(weight)
         groups = {"upload": upload, "state": new_state, "model": {"buffers": end.buffers}}
         wrong = not_finite(
             {(group, name): tensor for group, entries in groups.items() for name, tensor in entries.items()}

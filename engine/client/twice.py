@@ -1,5 +1,8 @@
 """Twice the same: whether parts come to the same bits for a client again, after another client's round.
 
+And to the same model, but for rounding, by the loop as in a pass of several clients, in which Python runs once for all
+of them: what it changes in place, or decides by a tensor's facts, may be lost there without a word.
+
 What a round depends on is all in what it is given. A part that keeps something elsewhere, in a class, a module, a
 cache, a file, comes to numbers that depend on whom its process trained before: on the number of workers, and on where
 a run was resumed. So a client's round is computed, then another's, then the first one again.
@@ -26,13 +29,14 @@ from torch import nn
 from engine.algorithm import Tensors
 from engine.base.errors import RunError
 from engine.base.own_modules import OURS
-from engine.base.part_calls import bits, require_unwritten, settings, writes
+from engine.base.part_calls import bits, require_unwritten, settings
 from engine.base.sources import is_installed
 from engine.client.messages import Scores, TrainResult
 
 ROWS, STEPS = 24, 2  # that a client of a trial has at least; that it takes, unless its phases say how many
 LONG = 10.0  # seconds of a client's trial after which it is the only one
 MOST, MOST_IN_ALL = 10_000, 300_000  # entries of a container that is looked into; of all that is
+ALIKE = 1e-3  # of the way that a client's model goes: by how much it may be another one by the loop, by rounding
 REPAIR = "keep it in a client's state or in the server's entries, and what a network keeps in its buffers"
 CACHED = type(lru_cache(int))
 CONTAINERS = (dict, list, set, deque)
@@ -54,20 +58,40 @@ def compared(
     doubt is returned as well. Raises :class:`RunError` also for parts that write into ``shared``, or set what is the
     whole process's.
     """
-    reached, before, written = Reached(parts), settings(), {name: writes(tensor) for name, tensor in shared.items()}
+    reached, before, given = Reached(parts), settings(), {name: bits(tensor) for name, tensor in shared.items()}
     began = time.perf_counter()
     first, scores = trial(0)
     numbers = _numbers(first, scores)  # now: they may lie in memory that is written to again
-    name = next((name for name, tensor in shared.items() if writes(tensor) != written[name]), None)
+    name = next((name for name, tensor in shared.items() if bits(tensor) != given[name]), None)
     require_unwritten(f"{who} writes into received", name)
     moved = [what for what, now in settings().items() if now != before.get(what)]
     if moved:
         raise RunError(f"{who} changes {moved[0]} in a client's round, and others share it; leave it as it is")
     if time.perf_counter() - began > LONG:
         return [], ""
-    second, _ = trial(1)
-    doubt = check_same(who, "a client's round", numbers, _numbers(*trial(0)), reached, certain)
+    second, of_same_weights = trial(1)
+    scores, other = ({"score": bits(one)} for one in (scores, of_same_weights))
+    doubt = check_same(who, "the test of the same weights", scores, other, reached, certain)
+    doubt = check_same(who, "a client's round", numbers, _numbers(*trial(0)), reached, certain) or doubt
     return [first, second], doubt
+
+
+def check_loop(who: str, shared: Tensors, stacked: TrainResult, alone: TrainResult) -> None:
+    """Raise :class:`RunError` where a client's model is another one by the loop, or the loop fails."""
+    repair = "set execution.executor=loop"
+    if alone.failures and not stacked.failures:
+        raise RunError(f"{who} fails one client at a time ({alone.failures[0].reason}), and not with several at once")
+    if stacked.failures:
+        return  # the round will tell
+    for one, other in zip(stacked.models, alone.models, strict=True):
+        for name in ("weights", "buffers"):
+            start, ends = shared.get(name), (one[name].double().cpu(), other[name].double().cpu())
+            if start is None or start.shape != ends[0].shape or not start.numel():
+                continue
+            start = start.double().cpu()
+            rounding = ALIKE * (ends[1] - start).norm() + 1e-6 * start.norm()
+            if (ends[0] - ends[1]).norm() > rounding:
+                raise RunError(f"{who} gives a client other {name} alone than in a pass of several clients; {repair}")
 
 
 def check_same(

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from PIL.Image import Image
 
-from engine.base.errors import DataError
+from engine.base.errors import ConfigError, DataError
 from engine.data.samples.dataset import AS_IS, Dataset, Split, as_float32, assembled
-from engine.data.samples.labels import Part, class_numbers, places, plain
-from engine.data.samples.notes import note, warn
+from engine.data.samples.labels import Part, class_numbers, places, plain, refuse_masked
+from engine.data.samples.notes import listed, note, warn
 
 FORMS = "a fedskew.contract.Dataset, or {'train': SPLIT, 'test': SPLIT}, each (x, y), (x, y, owners) or a data set"
 CHANNELS = (1, 3, 4)  # by which a last axis of channels is known
@@ -30,6 +30,14 @@ def as_dataset(value: Any, name: str) -> Dataset:
         value = {"train": value[0], "test": value[1]}
     if not (isinstance(value, Mapping) and {"train", "test"} <= set(value)):
         raise DataError(f"data.name={name}: gave a {type(value).__name__}, and must give {FORMS}")
+    frames = [
+        tuple(map(str, getattr(value[split][0], "columns", ())))
+        for split in ("train", "test")
+        if _is_pair(value[split])
+    ]
+    if len(set(frames)) > 1:
+        rule = f"has the columns {listed(frames[0])} in train, and {listed(frames[1])} in test"
+        raise ConfigError("data.name", name, rule, "give both the same columns, in one order")
     columns = {split: _columns(value[split], f"data.name={name}: {split}") for split in ("train", "test")}
     where = ("data.name", name)
     labels, classes = class_numbers(where, [Part(split, one.labels, one.classes) for split, one in columns.items()])
@@ -54,10 +62,16 @@ class _Columns:
     classes: tuple[str, ...]
 
 
+def _is_pair(split: Any) -> bool:
+    return isinstance(split, tuple) and not isinstance(split, Split) and len(split) in (2, 3)
+
+
 def _columns(split: Any, where: str) -> _Columns:
     if isinstance(split, Split):
         return _Columns(split.images, split.labels, split.owners, ())
-    if isinstance(split, tuple) and len(split) in (2, 3):
+    if _is_pair(split):
+        for values in split[1:]:
+            refuse_masked(values, where)
         images, (labels, *owners) = _array(split[0], where), map(_column, split[1:])
         return _Columns(_as_images(images, where), labels, owners[0] if owners else None, ())
     if not (hasattr(split, "__len__") and hasattr(split, "__getitem__")):
@@ -89,6 +103,7 @@ def _pair(item: Any, where: str) -> tuple[Any, Any, str]:
 
 
 def _array(values: Any, where: str) -> np.ndarray:
+    refuse_masked(values, where)
     try:
         return np.asarray(values)
     except ValueError:
@@ -113,6 +128,8 @@ def _class_names(split: Any, label: str) -> tuple[str, ...]:
     names, features = getattr(split, "classes", None), getattr(split, "features", None)
     if names is None and isinstance(features, Mapping):
         names = getattr(features.get(label), "names", None)
+    if isinstance(names, Mapping):  # name -> number
+        names = sorted(names, key=names.__getitem__)
     return tuple(map(str, names or ()))
 
 

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -303,7 +304,22 @@ def built_alike(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) 
     other = next((name for name in one | two if one.get(name) != two.get(name)), None)
     rule = f"has another {other} when it is built again from the same generator, as each worker does it"
     require(other is None, "model.name", name_of(spec), rule, DRAWING)
+    _check_memory(name_of(spec), models[0])
     return models[0]
+
+
+def _check_memory(kind: str, model: Model) -> None:
+    """Refuse tensors that lie in each other's memory: in the vector of all weights each has a place of its own."""
+    ends = list[tuple[int, int, str]]()
+    for name, own in (*model.named_parameters(), *model.named_buffers()):
+        last = sum((size - 1) * stride for size, stride in zip(own.shape, own.stride(), strict=True))
+        if own.numel():
+            ends.append((own.data_ptr(), own.data_ptr() + (last + 1) * own.element_size(), name))
+    for (_, end, name), (begin, _, other) in pairwise(sorted(ends)):
+        repair = "give two modules one parameter (b.weight = a.weight), or each a clone()"
+        require(
+            end <= begin, "model.name", kind, f"has {other} in the memory of {name}, and each is kept apart", repair
+        )
 
 
 def _bits_of(model: Model) -> dict[str, object]:

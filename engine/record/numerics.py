@@ -10,7 +10,8 @@ a stage is stored holds it too. Every worker makes its own. Its names:
     settings       what steers kernels from outside of an experiment, where it is set: variables and flags of torch
     canary         a hash of small results, see canary.py
     code           a hash of the sources that compute, see :func:`engine.record.stage_hashes.code_of`
-    frozen         a hash of the parameters that are never trained, where a network has some: no message has them
+    network        a hash of parameters that are never trained, where a network has some: no message has them. Of one
+                   from outside also of what it begins with and is made of, which its code may have from elsewhere
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -27,6 +29,7 @@ import numpy as np
 import torch
 
 from engine.base.devices import first_cpu
+from engine.base.own_modules import is_ours
 from engine.client.steps.flat_net import FlatNet
 from engine.experiment import Experiment
 from engine.record.canary import DIGITS, canary
@@ -75,7 +78,11 @@ def numerics(experiment: Experiment, hardware: str, nets: Sequence[FlatNet] = ()
 
     ``hardware``: see :func:`hardware_of`. ``nets``: that it computes with. Torch is set up for the experiment already.
     """
-    frozen = [own.cpu().numpy().tobytes() for net in nets for own in net.constants.values()]
+    held = [own.cpu().numpy().tobytes() for net in nets for own in net.constants.values()]
+    if not all(is_ours(type(spec)) for spec in (experiment.model, *experiment.client_models)):
+        for net in nets:  # what its code does not tell: a file, a variable, an object that it was made by
+            held += [net.weights.cpu().numpy().tobytes(), net.buffers.cpu().numpy().tobytes()]
+            held.append(re.sub("0x[0-9a-f]+", "", repr(net.model)).encode())
     return {
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -85,7 +92,7 @@ def numerics(experiment: Experiment, hardware: str, nets: Sequence[FlatNet] = ()
         "settings": settings(os.environ),
         "canary": canary(experiment.execution),
         CODE: code_of(experiment),
-        **({"frozen": hashlib.sha256(b"".join(frozen)).hexdigest()[:DIGITS]} if frozen else {}),
+        **({"network": hashlib.sha256(b"".join(held)).hexdigest()[:DIGITS]} if held else {}),
     }
 
 

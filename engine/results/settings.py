@@ -81,7 +81,7 @@ def label(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:g}"
+        return short if float(short := f"{value:g}") == value or value != value else repr(value)
     if isinstance(value, Mapping):
         told = [f"{name}={label(one)}" for name, one in value.items() if name != "name"]
         marks = [MARK] * names_oracle(value.get("name"))

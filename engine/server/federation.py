@@ -64,9 +64,9 @@ class Population:
         return int(self.drawn_from[self.sizes[self.drawn_from].argmax()])
 
     def smallest(self, rows: int) -> tuple[int, ...]:
-        """The two clients with fewest rows, of those that can train and have so many, or as many as the largest."""
+        """The two clients with fewest rows, of those that can train and have so many, or as the two largest have."""
         sizes = self.sizes[self.drawn_from]
-        enough = np.flatnonzero(sizes >= min(rows, sizes.max()))
+        enough = np.flatnonzero(sizes >= min(rows, np.sort(sizes)[-2:][0]))
         chosen = enough[np.argsort(sizes[enough], kind="stable")[:2]]
         return tuple(self.drawn_from[np.sort(chosen)].tolist())
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.algorithm import Algorithm, Context, Tensors
 from engine.base.errors import FedskewError, MemoryShort, RunError
 from engine.base.own_modules import is_ours, name_of
-from engine.base.part_calls import bits, on_the_server
+from engine.base.part_calls import bits, on_the_server, require_unwritten
 from engine.client import twice
 from engine.client.blocks import cut_blocks
 from engine.client.messages import ClientFailure, TrainJob, TrainResult
@@ -197,7 +197,7 @@ class RoundRunner:
         reached, ids = twice.Reached([algorithm]), federation.population.smallest(twice.ROWS)
         local = stage.local.model_copy(update={"epochs": 1, "steps": twice.STEPS})
         job = replace(self._job(stage, context, Measured()), local=local, probe=True, keep_models=True, drop=True)
-        made = list[dict[str, object]]()
+        made, given = list[dict[str, object]](), {name: bits(tensor) for name, tensor in server.items()}
         received = broadcast(algorithm, server, context)
         rows = addressed(federation, algorithm, server, ids, context)
         call = Call(label=f"clients {ids}", args=(ids, rows, who))
@@ -217,6 +217,8 @@ class RoundRunner:
             made.append({f"server[{name!r}]": bits(tensor) for name, tensor in entries.items()})
         if len(made) == len(results) + 1:
             twice.check_same(who, "aggregate", made[0], made[-1], reached)
+        written = next((name for name, tensor in server.items() if bits(tensor) != given[name]), None)
+        require_unwritten(f"{who} writes into server", written)
         if not results:
             log.warning("%s is not tried twice, since rounds of clients %s take too long or fail", who, ids)
         log.info("twice the same: %s, tried by clients %s in %.2f s", who, ids, time.perf_counter() - began)

@@ -127,6 +127,11 @@ class Sweep:
             require(name not in RESERVED, "space", name, "is a column of the trials table", "write its dotted key")
             values, key = options(value), self.base.key_of(name)
             require(values != [], "space", name, "has no value to choose from", "name some")
+            lost = next((seen[one] for one in seen if one.startswith(f"{key}.") and values is not None), None)
+            require(lost is None, "space", name, f"comes after {lost}, and writes over it", f"write {name} before it")
+            labels = list(map(label, values or ())) if is_grid(value) else []
+            twice = next((one for one in labels if labels.count(one) > 1), None)
+            require(twice is None, "space", name, f"has {twice} twice, and each would count twice", "name each once")
             repair = f"name each value whole, or vary {key}.FIELD"
             require(not any(map(is_open, values or ())), "space", name, "has choices inside of a value", repair)
             require(key not in seen, "space", name, f"is {seen.get(key)} by another name", "keep one of the two")

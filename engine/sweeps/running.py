@@ -17,7 +17,7 @@ from typing import Any
 import ray
 
 from engine.base import own_modules
-from engine.base.errors import RunError, RunFolderError, WriteError, require, resume_command
+from engine.base.errors import RunError, RunFolderError, StoreError, WriteError, require, resume_command
 from engine.base.files import locked, not_written, writing
 from engine.base.owned import remove
 from engine.experiment import Experiment
@@ -278,7 +278,7 @@ def _writing_in_tune(folder: Path) -> Iterator[None]:
 def _end(folder: SweepFolder, trial: str, error: Exception) -> None:
     """Record the end of a trial that died each time; one whose files cannot be written is to be gone on with."""
     cause = getattr(error, "cause", error)
-    if isinstance(cause, WriteError):
+    if isinstance(cause, WriteError | StoreError):
         raise cause
     folder.end(trial, "failed", f"tried {DEATHS + 1} times, last: {last_cause(error)}")
 

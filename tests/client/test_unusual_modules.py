@@ -514,15 +514,34 @@ def test_other_frozen_values_are_no_continuation(tmp_path: Path, monkeypatch: py
     own = config("a frozen body", "fedavg", "loop", checkpoint={"every": 1})
     data = dataset(sum(SIZES)), assignment(SIZES)
     driver = open_driver(tmp_path, own, *data)
-    assert len(driver.pool.numerics["frozen"]) == 16
+    assert len(driver.pool.numerics["network"]) == 16
     driver.next()
     driver.pool.close()
     open_driver(tmp_path, own, *data).pool.close()
     monkeypatch.setitem(KINDS, "a frozen body", lambda: frozen(lifted(), 1))
-    with pytest.raises(ResourceError, match=r"the run began with frozen \w{16} and would go on with \w{16}"):
+    with pytest.raises(ResourceError, match=r"the run began with network \w{16} and would go on with \w{16}"):
         open_driver(tmp_path, own, *data)
-    with closing(open_driver(tmp_path / "none", config("a hook", "fedavg", "loop"), *data).pool) as pool:
-        assert "frozen" not in pool.numerics
+    with closing(open_driver(tmp_path / "ours", experiment(rounds=1)).pool) as pool:
+        assert "network" not in pool.numerics
+
+
+def test_other_first_weights_are_no_continuation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of a file, an activation by a variable. Kills: rounds of a store, or a run, that another network has."""
+    data = dataset(sum(SIZES)), assignment(SIZES)
+
+    def network(slope: float, bias: float) -> str:
+        def made() -> nn.Module:
+            layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.LeakyReLU(slope), nn.Linear(6, CLASSES))
+            nn.init.constant_(layers[1].bias, bias)
+            return layers
+
+        monkeypatch.setitem(KINDS, "a hook", made)
+        place = tmp_path / f"{slope} {bias}"
+        with closing(open_driver(place, config("a hook", "fedavg", "loop"), *data).pool) as pool:
+            return pool.numerics["network"]
+
+    assert network(0.1, 0.0) == network(0.1, 0.0)
+    assert len({network(0.1, 0.0), network(0.2, 0.0), network(0.1, 1.0)}) == 3
 
 
 def lifted() -> nn.Sequential:

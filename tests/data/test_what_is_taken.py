@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import io
 import json
 import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -163,12 +166,64 @@ def test_labels_that_are_missing_or_too_large(tmp_path: Path) -> None:
         (["a", float("nan"), "b"], "neither whole numbers nor texts"),
         ([0, "a", 1], "neither whole numbers nor texts"),
         ([True, 2, 3], "neither whole numbers nor texts"),
+        ([np.True_, 2, 3], "neither whole numbers nor texts"),
+        ([b"1", 1, 2], "neither whole numbers nor texts"),
+        (["a", "a\0", "b"], "neither whole numbers nor texts"),
         (np.array([0, 1, 2**64 - 1], np.uint64), "has the number 18446744073709551615 in train"),
         (np.array([0, 1, 10**12]), "has the label 1000000000000, which is no class number"),
         (np.array([0, 1, 2], "datetime64[D]"), "neither whole numbers nor texts"),
     ):
         with pytest.raises(ConfigError, match=message):
             as_dataset(((x, labels),) * 2, "mine")
+
+
+class Kind(str, enum.Enum):  # noqa: UP042 (as users write it)
+    CAT, DOG = "cat", "dog"
+
+
+def test_what_an_array_would_drop(tmp_path: Path) -> None:
+    """Kills: one class for all members of an Enum; values below a mask; columns of a frame that are in another order in
+    the test split; names of classes by the order in a dictionary."""
+    x, y = np.eye(3), [Kind.CAT, Kind.DOG, Kind.CAT]
+    data = as_dataset(((x, y),) * 2, "mine")
+    assert (data.classes, data.train.labels.tolist()) == (("cat", "dog"), [0, 1, 0])
+    hidden: Any = np.ma.array([0, 1, 1], mask=[0, 0, 1])
+    for split in ((x, hidden), (np.ma.array(x, mask=x > 0), [0, 1, 1]), (x, [0, 1, 1], hidden)):
+        with pytest.raises(DataError, match="train has masked values; fill them, or leave those rows out"):
+            as_dataset({"train": split, "test": (x, [0, 1, 1])}, "mine")
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    with pytest.raises(ConfigError, match="has the columns a, b, c in train, and c, b, a in test; give both the same"):
+        as_dataset(((frame, [0, 1, 1]), (frame[["c", "b", "a"]], [0, 1, 1])), "mine")
+    one = Rows([(np.zeros((2, 2)), 0)], classes={"dog": 1, "cat": 0})
+    assert as_dataset((one, one), "mine").classes == ("cat", "dog")
+
+
+def test_lists_of_other_lengths_are_refused(tmp_path: Path) -> None:
+    """Kills: features that stand in each other's places in the test split, where their number is the same in all."""
+    write(tmp_path / "train.parquet", p=[[1.0]] * 2, q=[[2.0, 3.0]] * 2, label=[0, 1])
+    write(tmp_path / "test.parquet", p=[[2.0, 3.0]] * 2, q=[[1.0]] * 2, label=[0, 1])
+    with pytest.raises(DataError, match=r"column 'p' has lists of other lengths, 1 in .*train.parquet and 2 in .*test"):
+        read(tmp_path)
+
+
+def test_shards_are_those_of_one_export(tmp_path: Path) -> None:
+    """Kills: a third of the rows missing, or every row twice, without a word; a shard left out for its suffix."""
+    for name in ("train-00000-of-00003", "train-00002-of-00003", "test"):
+        write(tmp_path / f"{name}.parquet", f=[0.0, 1.0], label=[0, 1])
+    with pytest.raises(DataError, match="the split train lacks files, or has those of several exports"):
+        read(tmp_path)
+    write(tmp_path / "train-00001-of-00003.parquet", f=[0.0, 1.0], label=[0, 1])
+    assert len(read(tmp_path).train) == 6
+    write(tmp_path / "train.parquet", f=[0.0, 1.0], label=[0, 1])
+    with pytest.raises(DataError, match="lacks files, or has those of several exports"):
+        read(tmp_path)
+    for shard in tmp_path.glob("train-*"):
+        shard.unlink()
+    write(tmp_path / "train-copy.parquet", f=[0.0, 1.0], label=[0, 1])
+    (tmp_path / "train-1.PARQUET").touch()
+    text = told(read(tmp_path))
+    assert "warning: train is read from train-copy.parquet, train.parquet: are rows in them twice?" in text
+    assert "warning: left unread, by their suffix: train-1.PARQUET" in text
 
 
 def test_names_of_classes_that_differ_are_refused(tmp_path: Path) -> None:
@@ -369,6 +424,30 @@ def test_images_that_were_changed_are_counted(tmp_path: Path) -> None:
     for fields in ({"colour": "rgb"}, {"size": 8}):
         with pytest.raises(ConfigError, match="is for images, and none are read; leave it out"):
             read(tmp_path, **fields)
+
+
+def sixteen_bits() -> bytes:
+    """A coloured PNG of 4x4 pixels, 16 bits for each colour, which Pillow cannot write."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 16, 2, 0, 0, 0))
+    rows = chunk(b"IDAT", zlib.compress((b"\0" + b"\0\x10" * 3 * 4) * 4))
+    return b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b"")
+
+
+def test_what_is_beside_images_is_told(tmp_path: Path) -> None:
+    """Kills: thumbnails of a storage box as rows; a class without images, or a split, that is left out without a word;
+    the upper byte of 16 bits, which may be 0 everywhere."""
+    tree(tmp_path, {"val/a/0.png": GREY, "train/a/@eaDir/0.png/thumb.png": GREY})
+    (tmp_path / "train/c").mkdir()
+    data = ImageFolder(root=str(tmp_path)).load()
+    assert len(data.train) == 2 and "1 left unread beside train and test: val" in data.told
+    assert f"warning: {tmp_path}/train/c: has no image, and is no class" in data.told
+    (tmp_path / "train/a/1.png").write_bytes(sixteen_bits())
+    with pytest.raises(DataError, match=r"1.png: has 16 bits for each colour; convert to 8 bits"):
+        ImageFolder(root=str(tmp_path)).load()
 
 
 def test_a_class_that_is_no_text_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -389,6 +389,19 @@ def test_a_partition_is_the_same_twice() -> None:
     assert again in told_of(lambda labels, clients: np.array_split(np.random.default_rng().permutation(12), 2))
 
 
+def test_labels_are_copies() -> None:
+    """Kills: a partition that writes into the data set past the flag that forbids it."""
+    labels = ROWS.copy()
+
+    def past_the_flag(labels: np.ndarray, clients: int) -> Any:
+        labels.setflags(write=True)
+        labels[:] = 0
+        return [[0], [1]]
+
+    fedskew.partition("mine")(past_the_flag)(clients=2).assign(labels, 3)
+    assert (labels == ROWS).all()
+
+
 def test_a_part_that_is_another_one_each_time() -> None:
     """Kills: data, or a network's weights, numbers, lists and buffers, that each process has others of."""
     unkeyed: Any = fedskew.dataset("unkeyed")(

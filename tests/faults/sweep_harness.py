@@ -195,7 +195,7 @@ class _Course:
         schedule = self._schedule
         failed = any(record.status == "failed" for record in self._records())
         if (self._sweep / "sweep.yaml").exists() and (failed or schedule.at_once or schedule.workload == "pbt"):
-            return ["resume", str(self._sweep), *(["--retry-failed"] if failed else [])]
+            return ["resume", str(self._sweep), "--with", str(FILE), *(["--retry-failed"] if failed else [])]
         return _words(schedule.workload, self._sweep, schedule.concurrent[min(number, len(schedule.concurrent) - 1)])
 
     def _planted(self, fault: Fault | None) -> inject.Fault:

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -29,7 +30,7 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Net, Pooled, Tensors
 from engine.base.errors import RunError
 from engine.base.part_calls import GlobalStates, settings
-from tests.support.drawing import LAYERS, registered
+from tests.support.drawing import LAYERS, WIDTH, registered
 from tests.support.tiers import six
 from tests.support.tiny import drive, experiment, experiment_of
 
@@ -244,7 +245,10 @@ FOUND: dict[str, tuple[type[FedAvg], str]] = {
     "a generator of numpy": (with_told(lambda run: OF_NUMPY.random()), f"{AGAIN} what a class"),
     "Python's module random": (with_told(lambda run: random.random()), f"{AGAIN} what a class"),
     "the server's step": (InAggregate, f"server['weights'] when aggregate is computed again .*by {HERE}.CACHE.rounds:"),
-    "predictions": (InPredict, f"InPredict comes to another score {AGAIN} {HERE}.CACHE.batches:"),
+    "predictions": (
+        InPredict,
+        "another score when the test of the same weights is computed again .*CACHE.batches:",
+    ),
     "a tensor that is sent itself": (
         Uploaded,
         f"Uploaded comes to another upload['weights'] {AGAIN} {HERE}.CACHE.total",
@@ -353,8 +357,51 @@ def test_state_of_a_network_is_found(
     """Kills: an attribute outside of the buffers by which bits depend on the number of workers."""
     monkeypatch.setitem(LAYERS, "mine", lambda: nn.Sequential(layer()))
     model = registered(monkeypatch, "mine")
-    with pytest.raises(RunError, match=rf"comes to another \S.* {AGAIN} .*{told}.*what a network keeps in its buffers"):
+    with pytest.raises(
+        RunError,
+        match=rf"to another \S.* again after another client's, by .*{told}.*a network keeps in its buffers",
+    ):
         drive(tmp_path, experiment(rounds=1, model=model))
+
+
+class Remembering(nn.Module):
+    """Writes in training what it reads where it is tested."""
+
+    mean: Any = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = x.detach().mean()
+        return x if self.training else x - self.mean
+
+
+class Shrinking(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                self.weight.mul_(0.9)
+        return super().forward(x)
+
+
+def test_a_test_depends_on_nobodys_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: evaluations that go by whom the worker trained last, where clients are few and small."""
+    monkeypatch.setitem(LAYERS, "mine", lambda: nn.Sequential(Remembering()))
+    model = registered(monkeypatch, "mine")
+    with pytest.raises(RunError, match=r"another score when the test of the same weights .* by Remembering.mean:"):
+        drive(tmp_path, experiment(rounds=1, model=model))
+
+
+@pytest.mark.parametrize("executor", ["loop", "block"])
+def test_several_clients_are_trained_as_one_alone(
+    executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: what a forward pass changes in place, lost where Python runs once for several clients; a refusal of the
+    loop, which trains it as plain PyTorch does."""
+    monkeypatch.setitem(LAYERS, "mine", lambda: Shrinking(WIDTH, WIDTH))
+    model = registered(monkeypatch, "mine")
+    refused = pytest.raises(RunError, match=r"other weights alone than in a pass of several clients; set execution.ex")
+    with nullcontext() if executor == "loop" else refused:
+        drive(tmp_path, experiment(rounds=1, model=model, execution={"executor": executor}))
 
 
 @pytest.mark.parametrize("executor", ["loop", "block"])

@@ -81,8 +81,8 @@ class Partition(Checked, ABC):
 
         Raises :class:`ConfigError` if the data do not allow it, and for a rule from outside that breaks its contract.
         """
-        given = read_only(labels), num_classes, None if owners is None else read_only(owners)
-        self._check_feasible(given[0])
+        given = labels, num_classes, owners
+        self._check_feasible(labels)
         with calling(self, "partition.name", "draw from rng"):
             assignment = self._assigned(*given)
             same = is_ours(type(self)) or self._assigned(*given).digest == assignment.digest
@@ -91,11 +91,14 @@ class Partition(Checked, ABC):
         return assignment
 
     def _assigned(self, labels: np.ndarray, num_classes: int, owners: np.ndarray | None) -> Assignment:
-        rng = numpy_generator(self.seed, "partition")
+        rng, own = numpy_generator(self.seed, "partition"), is_ours(type(self))
         best = -1
         for _ in range(MAX_DRAWS):
-            drawn = self.draw(rng, labels, num_classes, owners)
-            drawn = drawn if is_ours(type(self)) else self._checked(drawn, len(labels))
+            # Copies, as there are ways to write past the flag.
+            classes = read_only(labels if own else labels.copy())
+            users = None if owners is None else read_only(owners if own else owners.copy())
+            drawn = self.draw(rng, classes, num_classes, users)
+            drawn = drawn if own else self._checked(drawn, len(labels))
             smallest = int(drawn.sizes().min())
             if self.on_small == "repair" and smallest < self.min_samples:
                 drawn = _repaired(drawn, rng, labels, num_classes, self.min_samples)

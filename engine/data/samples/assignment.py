@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from engine.base import parquet
 from engine.base.errors import DataError, require
 from engine.base.files import write_atomically
+from engine.data.samples.labels import refuse_masked
 
 
 def _nobody() -> np.ndarray:
@@ -45,6 +46,7 @@ def _is_plain(part: Any) -> bool:
 
 def _rows(client: int, part: Any) -> np.ndarray:
     """Return the rows that somebody gave to a client as int64 [n]."""
+    refuse_masked(part, f"partition: client {client}")
     try:
         rows = np.asarray(part)
     except ValueError:  # lists of several lengths
@@ -52,6 +54,12 @@ def _rows(client: int, part: Any) -> np.ndarray:
     if rows.size == 0 and rows.ndim == 1:
         return _nobody()
     told, repair = f"{rows.dtype} of shape {list(rows.shape)}", "give whole numbers [n], places in the labels"
+    if (
+        isinstance(part, list | tuple)
+        and rows.ndim == 1
+        and len({isinstance(one, bool | np.bool_) for one in part}) > 1
+    ):
+        rows, told = np.asarray(part, object), "numbers and booleans"
     if rows.dtype == np.bool_:
         told, repair = f"a mask of True and False of shape {list(rows.shape)}", "give np.flatnonzero(mask)"
     whole = rows.ndim == 1 and rows.dtype.kind in "iu"

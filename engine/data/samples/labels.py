@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.base.errors import ConfigError
+from engine.base.errors import ConfigError, DataError
 from engine.data.samples.notes import listed, warn
 
+KINDS = ((str,), (bool, np.bool_), (int, float, np.integer, np.floating))  # of values, one of which a list may have
 MOST_CLASSES = 1_000_000  # a label beyond it is no class number: there would be a weight for each class below it
 
 
@@ -59,14 +60,28 @@ def places(values: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
     return [np.searchsorted(every, own).astype(np.int64) for own in values], every
 
 
+def _of_one_kind(values: np.ndarray) -> np.ndarray:
+    """The objects as an array of texts, booleans or numbers; as they are, where they are of several kinds or none."""
+    kinds = {next((kind for kind in KINDS if isinstance(one, kind)), object) for one in values}
+    if len(kinds) > 1 or object in kinds or any(isinstance(one, str) and "\0" in one for one in values):
+        return values
+    return np.array([str.__str__(one) if isinstance(one, str) else one for one in values])
+
+
+def refuse_masked(values: object, where: str) -> None:
+    """Raise :class:`DataError` for masked values of numpy: an array has what lies below the mask."""
+    if np.ma.is_masked(values):
+        raise DataError(f"{where} has masked values; fill them, or leave those rows out")
+
+
 def _plain(where: tuple[str, str], part: Part) -> np.ndarray:
     """The values as int64 or texts; whole numbers may be stored as floats, and booleans become texts."""
     values, there = part.values, f"in {part.place}"
     if values.ndim != 1 or (values.dtype == object and any(isinstance(one, list | np.ndarray) for one in values)):
         rule = f"has several values a row {there}, and fedskew knows one label (no multi-label, no one-hot codes)"
         raise ConfigError(*where, rule, "give one number or name for each row")
-    if values.dtype == object and len({isinstance(one, str) + 2 * isinstance(one, bool) for one in values}) == 1:
-        values = np.array(values.tolist())
+    if values.dtype == object:
+        values = _of_one_kind(values)
     kind = values.dtype.kind
     if kind not in "fiubUS":
         rule = f"has values {there} that are neither whole numbers nor texts, or some that are empty"

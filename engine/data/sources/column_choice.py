@@ -15,7 +15,12 @@ from engine.data.sources.parquet_columns import ParquetTable, is_numeric, is_tok
 Inputs = tuple[Literal["images", "features", "tokens"], tuple[str, ...]]  # what rows are made of, and its columns
 
 LABEL = r"label|labels|target|class|.*_label"  # usual names of labels
-KEY = r"id|.*_id|idx|index|key|row|uuid|unnamed: \d+|level_\d+"  # and of keys
+# And of keys, and of columns that divide, weigh or date rows.
+KEY = (
+    r"(?i:id|.*[_. ](id|no|nr|key|number|weight)|idx|index_?|key|(row|line)[_.]?(id|nr|no|num|number|names?)?|uuid|guid"
+    r"|unnamed: \d+|level_\d+|\.\.\.\d+|__\w+__|fold|split|is_(train|test|valid\w*)|timestamp|date|datetime"
+    r"|(.*_)?(label|target|class|outcome)s?_?\d*(_(enc\w*|code|id))?)|\w*[a-z]I[dD]"
+)
 
 
 def label_of(table: ParquetTable) -> str:
@@ -56,7 +61,7 @@ def inputs_of(table: ParquetTable, taken: Collection[str | None]) -> Inputs:
         kind = f"column {tokens[0]!r} holds lists of whole numbers, token ids or features"
         repair = f"set data.token_column={tokens[0]}, or data.feature_columns=[{tokens[0]}]"
         raise DataError(f"{table.paths[0]}: {kind}; {repair}")
-    odd = [name for name in numbers if re.fullmatch(f"{LABEL}|{KEY}", name.lower())]
+    odd = [name for name in numbers if re.fullmatch(KEY, name)]
     if odd:
         warn(f"called like a key or a label, and a feature: {listed(odd)}; data.feature_columns leaves out")
     return "features", numbers

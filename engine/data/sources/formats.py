@@ -146,6 +146,9 @@ def _decoded(name: str, content: bytes, size: int | None, mode: str | None, crop
             wanted = _MODES.get(opened.mode)
             if wanted is None:
                 raise DataError(f"{name}: pixels of type {opened.mode} are not supported; convert to 8 bits")
+            depth = content[24] if opened.format == "PNG" else max(getattr(opened, "tag_v2", {}).get(258, (8,)))
+            if depth > 8:
+                raise DataError(f"{name}: has {depth} bits for each colour; convert to 8 bits")
             wanted = mode or wanted
             if size is not None and crop:
                 short = round(size * 8 / 7)
@@ -217,6 +220,8 @@ def image_tree(folder: Path) -> dict[str, list[Path]]:
         unread.update(kind for kind in kinds.values() if kind not in IMAGE_SUFFIXES)
         if images:
             classes[sub.name] = images
+        else:
+            warn(f"{sub}: has no image, and is no class")
     for kind, count in sorted(unread.items()):
         warn(f"{folder}: left unread, by their suffix: {count:,} {kind}")
     return classes
@@ -242,7 +247,7 @@ def _unreadable(error: OSError) -> None:
 
 def is_hidden(name: str) -> bool:
     """Return whether a file or folder is a tool's: of an editor, a notebook, macOS or its archives."""
-    return name.startswith(".") or name == "__MACOSX"
+    return name.startswith(".") or name in ("__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found")
 
 
 def read_files(paths: Iterable[Path]) -> Iterator[tuple[str, bytes]]:

@@ -8,11 +8,11 @@ CONFIG/train/0000.parquet                         the branch of data that the hu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from engine.base.errors import DataError, nearest, require
-from engine.data.samples.notes import listed, note
+from engine.data.samples.notes import listed, note, warn
 from engine.data.sources.formats import visible_files
 from engine.data.sources.splits import OURS, OwnSource, snapshot
 
@@ -36,10 +36,29 @@ def hub_files(source: OwnSource, folder: Path, config: str | None) -> dict[str, 
         if source.names[ours] not in found:
             raise _missing(source, root, ours, found)
     files = {ours: found[source.names[ours]] for ours in wanted}
+    for ours, paths in files.items():
+        _check_shards(source.names[ours], paths)
     there, taken = _parquet_below(root), {path for paths in files.values() for path in paths}
     unread = sorted(str(path.relative_to(root)) for path in there if path not in taken)
     note(f"parquet files left unread, of other splits, configurations or folders: {listed(unread, 3)}", len(unread))
     return files
+
+
+def _check_shards(split: str, paths: Sequence[Path]) -> None:
+    """Refuse a split that lacks one of its shards, or has those of two exports; tell of what may be a copy."""
+    shards = [found for path in paths if (found := re.fullmatch(r".*-(\d+)-of-(\d+)(-[0-9a-f]+)?", path.stem))]
+    if shards:
+        counts, numbers = {int(one[2]) for one in shards}, sorted(int(one[1]) for one in shards)
+        whole = [[*range(first, first + min(counts))] for first in (0, 1)]
+        if len(counts) > 1 or len(shards) < len(paths) or numbers not in whole:
+            names = listed([path.name for path in paths], 6)
+            rule = f"the split {split} lacks files, or has those of several exports ({names})"
+            raise DataError(f"{paths[0].parent}: {rule}; leave one whole export there")
+    elif len(paths) > 1 and any(path.stem == split for path in paths):
+        warn(f"{split} is read from {listed([path.name for path in paths], 6)}: are rows in them twice?")
+    files = sorted(one.name for one in paths[0].parent.iterdir() if one.is_file() and not one.name.endswith(".parquet"))
+    if left := [name for name in files if name.lower().startswith(split)]:
+        warn(f"left unread, by their suffix: {listed(left, 5)}")
 
 
 def _missing(source: OwnSource, root: Path, ours: str, found: Collection[str]) -> DataError:

@@ -92,7 +92,7 @@ class ParquetTable:
 
     def features(self, names: Sequence[str], rows: np.ndarray) -> np.ndarray:
         """Read the sorted ``rows`` of columns of numbers, or of lists of as many numbers, as float32 [n, D, 1, 1]."""
-        widths = [self._width(name) for name in names]
+        widths = [self.width(name) for name in names]
         ends = np.cumsum(widths).tolist()
         result = _room(self.paths[0], len(rows), ends[-1], "features", "name fewer as data.feature_columns")
         for name, width, end in zip(names, widths, ends, strict=True):
@@ -159,8 +159,8 @@ class ParquetTable:
             if start - first != file.metadata.num_rows:
                 raise DataError(f"{path}: has {start - first} rows and not what its footer says; get it again")
 
-    def _width(self, name: str) -> int:
-        """The numbers that a row of a column has: those of the first row where it holds lists."""
+    def width(self, name: str) -> int:
+        """Return the numbers that a row of a column has: those of the first row where it holds lists."""
         for place, column in self._taken(name, np.arange(1)):
             width = 1
             while _is_list(column.type):

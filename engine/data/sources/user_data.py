@@ -197,6 +197,12 @@ def _read_tables(
         parts = [(table, kept, numbers[kept], None if users is None else users[kept]) for kept in held]
     is_tokens = columns.inputs[0] == "tokens"
     length = _token_length(tables, columns) if is_tokens else 0
+    if columns.inputs[0] == "features":
+        widths = [[table.width(name) for name in columns.inputs[1]] for table in tables]
+        other = next((at for at, pair in enumerate(zip(*widths, strict=True)) if len({*pair}) > 1), None)
+        if other is not None:
+            there = " and ".join(f"{own[other]} in {table.paths[0]}" for own, table in zip(widths, tables, strict=True))
+            raise DataError(f"column {columns.inputs[1][other]!r} has lists of other lengths, {there}; make them alike")
     splits = [Split(_read_inputs(table, columns, kept, length), own, users) for table, kept, own, users in parts]
     if not is_tokens:
         return assembled(name, classes, _of_one_colour(splits), mean_std)
@@ -225,7 +231,7 @@ def _token_length(tables: Sequence[ParquetTable], columns: _Columns) -> int:
 def _tell_columns(tables: Sequence[ParquetTable], columns: _Columns, index: Collection[str]) -> None:
     """Note what is read, and what is not."""
     kind, names = columns.inputs
-    note(f"{kind}: {listed(names)}; labels: {columns.label}; owners: {columns.owner or 'none'}")
+    note(f"{kind}: {listed(names, 30)}; labels: {columns.label}; owners: {columns.owner or 'none'}")
     read = (*names, columns.label, columns.owner or "")
     tops = {part for name in read for part in (name, f"{name}.bytes", name.partition(".")[0])}
     every = dict.fromkeys(name for table in tables for file in table.files for name in file.schema_arrow.names)
@@ -250,6 +256,9 @@ def read_tree(
     test split; None: it has a folder.
     """
     folders = [root / (names or {}).get(ours, ours) for ours in OURS]
+    used = folders if test_fraction is None else folders[:1]
+    others = sorted(one.name for one in root.iterdir() if not is_hidden(one.name) and one not in used)
+    note(f"left unread beside {' and '.join(one.name for one in used)}: {listed(others, 5)}", len(others))
     train, classes, labels = _files_of(root, folders[0], ())
     parts = [(train, labels)]
     if test_fraction is None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from engine.base.errors import RunFolderError
+from engine.base.errors import RunFolderError, StoreError
 from engine.base.opening import read_bytes, regular
 from engine.base.owned import TOKEN
 from engine.record.shapes import KEY
@@ -196,12 +196,12 @@ class StoreFolder:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn an OSError into a :class:`RunFolderError` that says what to do about it."""
+        """Turn an OSError into a :class:`StoreError` that says what to do about it."""
         try:
             yield
         except OSError as error:
             what = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
-            raise RunFolderError(
+            raise StoreError(
                 f"store {self.path} cannot be used ({what}); free space there or make it writable, choose another "
                 "folder with --store, or do without it with --no-reuse"
             ) from error
