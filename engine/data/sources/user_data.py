@@ -197,13 +197,13 @@ def _read_tables(
         parts = [(table, kept, numbers[kept], None if users is None else users[kept]) for kept in held]
     is_tokens = columns.inputs[0] == "tokens"
     length = _token_length(tables, columns) if is_tokens else 0
+    splits = [Split(_read_inputs(table, columns, kept, length), own, users) for table, kept, own, users in parts]
     if columns.inputs[0] == "features":
         widths = [[table.width(name) for name in columns.inputs[1]] for table in tables]
         other = next((at for at, pair in enumerate(zip(*widths, strict=True)) if len({*pair}) > 1), None)
         if other is not None:
             there = " and ".join(f"{own[other]} in {table.paths[0]}" for own, table in zip(widths, tables, strict=True))
             raise DataError(f"column {columns.inputs[1][other]!r} has lists of other lengths, {there}; make them alike")
-    splits = [Split(_read_inputs(table, columns, kept, length), own, users) for table, kept, own, users in parts]
     if not is_tokens:
         return assembled(name, classes, _of_one_colour(splits), mean_std)
     highest = max(int(split.images.max()) for split in splits)
