@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine.base.files import write_atomically
 from engine.base.opening import check_file
 
 
@@ -57,6 +58,13 @@ def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     # Without the notes by which pandas would make columns an index, or of another type than they are stored as.
     metadata = table.schema.metadata or {}
     return table.replace_schema_metadata({key: value for key, value in metadata.items() if key != b"pandas"})
+
+
+def write(path: Path, table: pa.Table) -> None:
+    """Write ``table`` to ``path``, whole or not at all."""
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content, compression="zstd")
+    write_atomically(path, content.getvalue().to_pybytes())
 
 
 def _is_python(kind: pa.DataType) -> bool:

@@ -78,8 +78,13 @@ def on_the_server(what: str, given: Mapping[str, Tensor] | None = None) -> Itera
     generator = before.moved(GlobalStates.now())
     if generator:
         raise UnkeyedDraw(f"{what} draws from {generator}, which has no key; {ADVICE}")
-    written = next((name for name, tensor in entries.items() if writes(tensor) != written_to[name]), None)
+    written = first_other(written_to, {name: writes(tensor) for name, tensor in entries.items()})
     require_unwritten(f"{what} writes into server", written)
+
+
+def first_other(before: Mapping[str, object], now: Mapping[str, object]) -> str | None:
+    """Return the first name under which two mappings have different values, or one has none."""
+    return next((name for name in {**before, **now} if before.get(name) != now.get(name)), None)
 
 
 def require_unwritten(rule: str, name: str | None) -> None:
@@ -175,7 +180,7 @@ def _file_of(part: object) -> Path:
     return Path(getattr(code, "co_filename", getattr(sys.modules.get(type(part).__module__), "__file__", None) or "/"))
 
 
-def bits(value: Any) -> object:
+def bits(value: Any) -> Any:
     """Return what is equal for values of equal bits alone, be they tensors, arrays, numbers, or lists of such."""
     if isinstance(value, dict):
         return {key: bits(one) for key, one in value.items()}

@@ -29,7 +29,7 @@ from torch import nn
 from engine.algorithm import Tensors
 from engine.base.errors import RunError
 from engine.base.own_modules import OURS
-from engine.base.part_calls import bits, require_unwritten, settings
+from engine.base.part_calls import bits, first_other, require_unwritten, settings
 from engine.base.sources import is_installed
 from engine.client.messages import Scores, TrainResult
 
@@ -58,15 +58,14 @@ def compared(
     doubt is returned as well. Raises :class:`RunError` also for parts that write into ``shared``, or set what is the
     whole process's.
     """
-    reached, before, given = Reached(parts), settings(), {name: bits(tensor) for name, tensor in shared.items()}
+    reached, before, given = Reached(parts), settings(), bits(shared)
     began = time.perf_counter()
     first, scores = trial(0)
     numbers = _numbers(first, scores)  # now: they may lie in memory that is written to again
-    name = next((name for name, tensor in shared.items() if bits(tensor) != given[name]), None)
-    require_unwritten(f"{who} writes into received", name)
-    moved = [what for what, now in settings().items() if now != before.get(what)]
-    if moved:
-        raise RunError(f"{who} changes {moved[0]} in a client's round, and others share it; leave it as it is")
+    require_unwritten(f"{who} writes into received", first_other(given, bits(shared)))
+    moved = first_other(before, settings())
+    if moved is not None:
+        raise RunError(f"{who} changes {moved} in a client's round, and others share it; leave it as it is")
     if time.perf_counter() - began > LONG:
         return [], ""
     second, of_same_weights = trial(1)
@@ -102,7 +101,7 @@ def check_same(
     certain: whether nothing but the parts can be the cause; otherwise a doubt is returned, unless something is found
     that has changed.
     """
-    name = next((name for name in first | again if first.get(name) != again.get(name)), None)
+    name = first_other(first, again)
     if name is None:
         return ""
     rule = f"{who} comes to another {name} when {what} is computed again after another client's"

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
-from engine.base.files import expanded, write_atomically
+from engine.base.files import expanded
 
 FIELD = "participation.availability"
 REPAIR = "give a rate, or a parquet file of who is there when"
@@ -65,9 +64,7 @@ class Availability:
         """Write the table for :func:`read_availability`."""
         client, first, last = self.spans.T
         columns = dict(zip(SPAN, (client, first, pa.array(last, mask=last == NO_END)), strict=True))
-        content = pa.BufferOutputStream()
-        pq.write_table(pa.table(columns), content)
-        write_atomically(path, content.getvalue().to_pybytes())
+        parquet.write(path, pa.table(columns))
 
     @cached_property
     def digest(self) -> str:

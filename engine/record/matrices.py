@@ -13,13 +13,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from torch import Tensor
 
 from engine.algorithm import Kind, Tensors
 from engine.base import parquet
 from engine.base.errors import RunFolderError
-from engine.base.files import write_atomically
 
 MOST = 10_000  # rows of a matrix; it is square
 FILE = "matrices.parquet"
@@ -43,9 +41,7 @@ def save(folder: Path, stage: str, kinds: Mapping[str, Kind], server: Tensors) -
     if not parts:
         (folder / FILE).unlink(missing_ok=True)
         return
-    content = pa.BufferOutputStream()
-    pq.write_table(pa.concat_tables(parts), content, compression="zstd")
-    write_atomically(folder / FILE, content.getvalue().to_pybytes())
+    parquet.write(folder / FILE, pa.concat_tables(parts))
 
 
 def _table(stage: str, name: str, matrix: Tensor) -> pa.Table:

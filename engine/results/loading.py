@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from engine.base import parquet
 from engine.base.errors import ConfigError, RunFolderError, one_line, require
-from engine.base.files import refuse_links, write_atomically
+from engine.base.files import refuse_links
 from engine.record import parts
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import RECORD, PlannedTrial, followed, read_plan, read_record
@@ -104,10 +104,8 @@ def write_trials(results: Results) -> Path:
         }
         if kinds & {dict, list} or len(kinds - {type(None)}) > 1:
             frame[axis.name] = [json.dumps(value, sort_keys=True) for value in values]
-    content = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), content, compression="zstd")
     path = results.path / "trials.parquet"
-    write_atomically(path, content.getvalue().to_pybytes())
+    parquet.write(path, pa.Table.from_pandas(frame, preserve_index=False))
     return path
 
 

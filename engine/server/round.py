@@ -8,17 +8,14 @@ Nothing here depends on where blocks ran, and nothing is written: what a round c
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from engine.algorithm import Algorithm, Context, Tensors
-from engine.base.errors import FedskewError, MemoryShort, RunError
-from engine.base.own_modules import is_ours, name_of
-from engine.base.part_calls import bits, on_the_server, require_unwritten
-from engine.client import twice
+from engine.base.errors import MemoryShort, RunError
+from engine.base.part_calls import on_the_server
 from engine.client.blocks import cut_blocks
 from engine.client.messages import ClientFailure, TrainJob, TrainResult
 from engine.experiment import Stage
@@ -26,6 +23,7 @@ from engine.record.stage_states import StageStates
 from engine.server.broadcast import addressed, block_calls, broadcast, count_floats_down, validated
 from engine.server.client_map import ServerSide
 from engine.server.federation import Federation
+from engine.server.rehearsal import rehearse
 from engine.worker import cost
 from engine.worker.pool import Call
 from engine.worker.preflight import Preflight
@@ -48,7 +46,7 @@ class RoundRunner:
 
     def __init__(self, federation: Federation) -> None:
         self._federation = federation
-        self._tried: set[int] = set()  # stages of which a trial was made, see _preflight
+        self._tried: set[int] = set()  # stages that have been tried, see _preflight and rehearse
 
     def run(
         self, number: int, round: int, server: Tensors, states: StageStates, measured: Measured
@@ -71,7 +69,7 @@ class RoundRunner:
         if number not in self._tried:
             self._tried.add(number)
             self._preflight(number, stage, server, context)
-            self._twice(number, stage, server, context)
+            rehearse(federation, stage, server, context, self._job(stage, context, Measured()))
         with on_the_server(f"round {round}: {type(algorithm).__name__}.broadcast", server):
             received = broadcast(algorithm, server, context)
             rows = addressed(federation, algorithm, server, cohort, context)
@@ -186,39 +184,3 @@ class RoundRunner:
         call = Call(label=f"client {client}", args=((client,), rows, preflight.rows, clients))
         [peak] = federation.pool.run("peak", received, job, [call], what="preflight")
         preflight.report(peak)
-
-    def _twice(self, number: int, stage: Stage, server: Tensors, context: Context) -> None:
-        """Once a stage with parts from outside, before it trains: whether they come to the same bits twice."""
-        federation, algorithm, began = self._federation, stage.algorithm, time.perf_counter()
-        parts = (algorithm, federation.experiment.model, *federation.experiment.client_models)
-        who = " or ".join(name_of(part) for part in parts if not is_ours(type(part)))
-        if not who:
-            return
-        reached, ids = twice.Reached([algorithm]), federation.population.smallest(twice.ROWS)
-        local = stage.local.model_copy(update={"epochs": 1, "steps": twice.STEPS})
-        job = replace(self._job(stage, context, Measured()), local=local, probe=True, keep_models=True, drop=True)
-        made, given = list[dict[str, object]](), {name: bits(tensor) for name, tensor in server.items()}
-        received = broadcast(algorithm, server, context)
-        rows = addressed(federation, algorithm, server, ids, context)
-        call = Call(label=f"clients {ids}", args=(ids, rows, who))
-        [(results, doubt)] = federation.pool.run("twice", received, job, [call], what="a round twice")
-        if doubt:
-            log.warning(doubt)
-        results = [result for result in results if result.sum.weight > 0]
-        for result in results + results[:1]:
-            with on_the_server(f"round {context.round}: {type(algorithm).__name__}.aggregate", server):
-                try:
-                    entries = algorithm.aggregate(server, result.pooled(), context)
-                except FedskewError:
-                    raise
-                except Exception as error:  # it may take more clients than one
-                    log.info("twice the same: %s.aggregate is not tried (%s)", type(algorithm).__name__, error)
-                    break
-            made.append({f"server[{name!r}]": bits(tensor) for name, tensor in entries.items()})
-        if len(made) == len(results) + 1:
-            twice.check_same(who, "aggregate", made[0], made[-1], reached)
-        written = next((name for name, tensor in server.items() if bits(tensor) != given[name]), None)
-        require_unwritten(f"{who} writes into server", written)
-        if not results:
-            log.warning("%s is not tried twice, since rounds of clients %s take too long or fail", who, ids)
-        log.info("twice the same: %s, tried by clients %s in %.2f s", who, ids, time.perf_counter() - began)

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from engine.base import parquet
 from engine.base.csv_text import csv_text
 from engine.base.files import write_atomically
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
     """``path``.parquet and ``path``.csv."""
-    content = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), content, compression="zstd")
-    write_atomically(path.with_suffix(".parquet"), content.getvalue().to_pybytes())
+    parquet.write(path.with_suffix(".parquet"), pa.Table.from_pandas(frame, preserve_index=False))
     write_atomically(path.with_suffix(".csv"), csv_text(frame))

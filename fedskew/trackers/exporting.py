@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,8 +60,7 @@ def write_tables(folder: Path, kind: str, out: Path) -> list[Path]:
     A second export writes the same bytes. Raises :class:`FedskewError` for a folder that cannot be read, and for a
     place that cannot be written, or that is the folder of a run or a sweep, whose own tables have these names.
     """
-    import pyarrow.parquet as pq
-
+    from engine.base import parquet
     from engine.base.csv_text import csv_text
     from engine.results.frames import load_results
     from engine.results.frames.frame_columns import TABLES
@@ -77,9 +75,7 @@ def write_tables(folder: Path, kind: str, out: Path) -> list[Path]:
             if kind == "csv":
                 write_atomically(path, csv_text(getattr(frames, name)))
             else:
-                content = io.BytesIO()
-                pq.write_table(frames.arrow(name), content, compression="zstd")
-                write_atomically(path, content.getvalue())
+                parquet.write(path, frames.arrow(name))
             paths.append(path)
     except OSError as error:
         raise ConfigError("--to", out, f"cannot be written ({error.strerror or error})", "name another place") from None

@@ -412,7 +412,7 @@ def test_ours_are_the_same_twice(
     """Kills: a false alarm; a trial that moves what the run goes on with, or a global generator."""
     config = experiment_of(name, rounds=2, execution={"executor": executor})
     plain, before = drive(tmp_path / "plain", config), GlobalStates.now()
-    monkeypatch.setattr("engine.server.round.is_ours", lambda kind: False)
+    monkeypatch.setattr("engine.server.rehearsal.is_ours", lambda kind: False)
     with caplog.at_level(logging.INFO, "fedskew"):
         tried = drive(tmp_path / "tried", config)
     assert (tried.shas, before.moved(GlobalStates.now())) == (plain.shas, "")

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from engine.base import parquet
 from engine.base.errors import DataError, require
-from engine.base.files import write_atomically
 from engine.data.samples.labels import refuse_masked
 
 
@@ -193,9 +191,7 @@ class Assignment:
             columns["test"] = np.repeat([False, True], [len(columns["index"]) - len(tests.joined), len(tests.joined)])
         # empty clients have no row, so the number of clients is kept apart
         table = pa.table(columns).replace_schema_metadata({"clients": str(len(clients)), "data": self.data})
-        content = pa.BufferOutputStream()
-        pq.write_table(table, content, compression="zstd")
-        write_atomically(path, content.getvalue().to_pybytes())
+        parquet.write(path, table)
 
     @classmethod
     def load(cls, path: Path) -> Assignment:

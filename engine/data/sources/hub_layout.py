@@ -18,7 +18,7 @@ from engine.data.sources.splits import OURS, OwnSource, snapshot
 
 DEEPEST = 4  # folders below the root in which files are looked for
 
-_SHARD = re.compile(r"(.+?)-\d+-of-\d+(-[0-9a-f]+)?")
+_SHARD = re.compile(r"(.+?)-(\d+)-of-(\d+)(-[0-9a-f]+)?")
 
 
 def hub_files(source: OwnSource, folder: Path, config: str | None) -> dict[str, list[Path]]:
@@ -46,9 +46,9 @@ def hub_files(source: OwnSource, folder: Path, config: str | None) -> dict[str, 
 
 def _check_shards(split: str, paths: Sequence[Path]) -> None:
     """Refuse a split that lacks one of its shards, or has those of two exports; tell of what may be a copy."""
-    shards = [found for path in paths if (found := re.fullmatch(r".*-(\d+)-of-(\d+)(-[0-9a-f]+)?", path.stem))]
+    shards = [found for path in paths if (found := _SHARD.fullmatch(path.stem))]
     if shards:
-        counts, numbers = {int(one[2]) for one in shards}, sorted(int(one[1]) for one in shards)
+        counts, numbers = {int(one[3]) for one in shards}, sorted(int(one[2]) for one in shards)
         whole = [[*range(first, first + min(counts))] for first in (0, 1)]
         if len(counts) > 1 or len(shards) < len(paths) or numbers not in whole:
             names = listed([path.name for path in paths], 6)
