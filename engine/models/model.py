@@ -23,7 +23,7 @@ from engine.base.declared import Doc, Neutral
 from engine.base.devices import memory
 from engine.base.errors import ConfigError, require
 from engine.base.own_modules import name_of
-from engine.base.part_calls import bits, calling
+from engine.base.part_calls import bits, calling, first_other
 from engine.base.registry import Checked
 from engine.base.section import identifying
 from engine.models.heads import Head, head_layer, project
@@ -300,18 +300,21 @@ def built_alike(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) 
     Each worker builds its own, from the same generator.
     """
     models = [build_model(spec, shape, num_classes, torch.Generator().manual_seed(0)) for _ in range(2)]
-    one, two = map(_bits_of, models)
-    other = next((name for name in one | two if one.get(name) != two.get(name)), None)
+    other = first_other(*map(_bits_of, models))
     rule = f"has another {other} when it is built again from the same generator, as each worker does it"
     require(other is None, "model.name", name_of(spec), rule, DRAWING)
-    _check_memory(name_of(spec), models[0])
+    _check_values(name_of(spec), models[0])
     return models[0]
 
 
-def _check_memory(kind: str, model: Model) -> None:
-    """Refuse tensors that lie in each other's memory: in the vector of all weights each has a place of its own."""
+def _check_values(kind: str, model: Model) -> None:
+    """Refuse tensors that lie in each other's memory, where each has a place of its own in the vector of all weights,
+    and those that begin with infinite numbers, which have no mean.
+    """
     ends = list[tuple[int, int, str]]()
     for name, own in (*model.named_parameters(), *model.named_buffers()):
+        rule, repair = f"begins with {name} that is not finite", "for a mask, take booleans, or -1e9 in place of -inf"
+        require(not own.is_floating_point() or bool(own.isfinite().all()), "model.name", kind, rule, repair)
         last = sum((size - 1) * stride for size, stride in zip(own.shape, own.stride(), strict=True))
         if own.numel():
             ends.append((own.data_ptr(), own.data_ptr() + (last + 1) * own.element_size(), name))

@@ -121,10 +121,8 @@ class RoundRunner:
             yield from federation.pool.run("train", received, job, calls, what=f"round {context.round}")
         except MemoryShort as error:
             clients = max(len(call.args[0]) for call in calls)
-            rows, side_by_side = (
-                int(federation.population.sizes[federation.population.largest]),
-                federation.pool.side_by_side,
-            )
+            population, side_by_side = federation.population, federation.pool.side_by_side
+            rows = int(population.sizes[population.largest])
             together, lanes = job.together * clients, federation.lanes(stage.algorithm, context)
             preflight = Preflight(federation.experiment, stage, context, side_by_side, rows, together, lanes)
             raise MemoryShort(f"{error}; {preflight.smaller(federation.largest_layout)}") from error

@@ -28,6 +28,7 @@ from engine.experiment import Experiment
 from engine.models import MODELS, Model, ModelSpec, build_model, check_size
 from engine.models.cost import model_cost
 from engine.models.heads import is_plain_linear
+from engine.models.model import built_alike
 from engine.models.splitting import check_split, split_model
 from engine.worker.preflight import activations
 from fedskew.testing.models import is_one_vector
@@ -479,6 +480,34 @@ def test_what_cannot_be_one_vector_is_refused_by_name(
     monkeypatch.setitem(KINDS, "refused", build)
     with pytest.raises(ConfigError, match=rf"^model=.*{told}"):
         check_size(Unusual(kind="refused"), SHAPE, CLASSES)
+
+
+def masked() -> nn.Module:
+    network = stack()
+    network.register_buffer("mask", torch.full((4, 4), -torch.inf).triu(1))
+    return network
+
+
+def seen_twice() -> nn.Module:
+    network = stack()
+    network.register_buffer("view", network[1].weight.detach()[:2])
+    return network
+
+
+@each(
+    "told, build",
+    {
+        r"begins with body.mask that is not finite; for a mask, take booleans, or -1e9 in place of -inf": masked,
+        r"has body.1.weight in the memory of body.view, and each is kept apart": seen_twice,
+    }.items(),
+)
+def test_values_that_cannot_be_kept_are_refused_by_name(
+    told: str, build: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a causal mask for which the server's rate is blamed; a buffer that follows a weight in one executor."""
+    monkeypatch.setitem(KINDS, "refused", build)
+    with pytest.raises(ConfigError, match=rf"^model.name=Unusual: {told}"):
+        built_alike(Unusual(kind="refused"), SHAPE, CLASSES)
 
 
 def test_modules_that_were_given_before_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
