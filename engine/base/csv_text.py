@@ -41,5 +41,5 @@ def _cell(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple | dict):
-        value = json.dumps(value, sort_keys=True)
+        value = json.dumps(value, sort_keys=True, default=str)
     return guarded(value) if isinstance(value, str) else value

@@ -37,7 +37,7 @@ ROWS, STEPS = 24, 2  # that a client of a trial has at least; that it takes, unl
 LONG = 10.0  # seconds of a client's trial after which it is the only one
 MOST, MOST_IN_ALL = 10_000, 300_000  # entries of a container that is looked into; of all that is
 ALIKE = 1e-3  # of the way that a client's model goes: by how much it may be another one by the loop, by rounding
-REPAIR = "keep it in a client's state or in the server's entries, and what a network keeps in its buffers"
+REPAIR = "keep it in a client's state or in the server's entries, and what a network keeps in buffers of real numbers"
 CACHED = type(lru_cache(int))
 CONTAINERS = (dict, list, set, deque)
 OPENED = (tuple, staticmethod, classmethod, property, partial, MethodType)  # that hold others, and never other ones
@@ -46,11 +46,7 @@ Trial = Callable[[int], tuple[TrainResult, Scores]]
 
 
 def compared(
-    who: str,
-    parts: Sequence[object],
-    shared: Tensors,
-    trial: Trial,
-    certain: bool,
+    who: str, parts: Sequence[object], shared: Tensors, trial: Trial, certain: bool
 ) -> tuple[list[TrainResult], str]:
     """Make the trials of client 0, client 1 and client 0 again; return the first two, none if one takes too long.
 
@@ -119,8 +115,8 @@ def _numbers(trained: TrainResult, scores: Scores) -> dict[str, object]:
         held |= {f"state[{name!r}]": tensor for name, tensor in state.items()}
     for model in trained.models:
         held |= {f"local model's {name}": tensor for name, tensor in model.items()}
-    held |= {"loss": [(report.loss_before, report.loss_after, report.steps) for report in trained.reports]}
     held |= {
+        "loss": [(report.loss_before, report.loss_after, report.steps) for report in trained.reports],
         "weight": trained.sum.weight,
         "buffers": trained.sum.buffers,
         "end": len(trained.failures),

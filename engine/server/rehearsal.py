@@ -52,6 +52,7 @@ def rehearse(federation: Federation, stage: Stage, server: Tensors, context: Con
         made.append({f"server[{name!r}]": bits(tensor) for name, tensor in entries.items()})
     if len(made) == len(results) + 1:
         twice.check_same(who, "aggregate", made[0], made[-1], reached)
+    twice.check_same(who, "broadcast", bits(received), bits(broadcast(algorithm, server, context)), reached)
     require_unwritten(f"{who} writes into server", first_other(given, bits(server)))
     if not results:
         log.warning("%s is not tried twice, since rounds of clients %s take too long or fail", who, ids)

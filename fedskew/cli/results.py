@@ -56,9 +56,12 @@ def query_command(
     if json_wanted():
         print_json({"rows": found.to_pylist(maps_as_pydicts="strict")})
     elif as_csv:
+        import pandas as pd
+
         from engine.base.csv_text import csv_text
 
-        print_result(csv_text(found.to_pandas()).rstrip("\n"))
+        exact = {name: found[name].to_pylist() for name in found.column_names}  # pandas would round whole numbers
+        print_result(csv_text(pd.DataFrame(exact, dtype=object)).rstrip("\n"))
     else:
         rows = [map(_text, row.values()) for row in found.to_pylist(maps_as_pydicts="strict")]
         plain_console().print(table(found.schema.names, rows, box=None))

@@ -319,7 +319,7 @@ def test_a_query_only_reads_the_tables(both: Frames, tmp_path: Path, query: str)
 
 def test_the_command_prints_tables_csv_and_json(call: Any, swept: Path, ran: Path) -> None:
     """Kills: a format that loses rows or names; a folder taken for the query; a query without folders; one
-    that is longer than any file's name may be."""
+    that is longer than any file's name may be; a whole number that is rounded beside an empty cell."""
     query = "select trial, alpha, last10_accuracy, null as nothing from trials where seed = 1 order by trial"
     wanted = load_results(swept).trials.query("seed == 1")
     code, out, _ = call("query", str(swept), query, "--json")
@@ -330,9 +330,21 @@ def test_the_command_prints_tables_csv_and_json(call: Any, swept: Path, ran: Pat
     assert out.splitlines()[0] == "trial,alpha,last10_accuracy,nothing" and len(out.splitlines()) == 1 + len(wanted)
     _, out, _ = call("query", str(swept), str(ran), "select count(*) as n, max(accuracy) as a from trials")
     assert out.split()[:3] == ["n", "a", "25"]
+    lines = call(
+        "query", str(swept), "select 9007199254740993 as n, {'a': [1, null]} as l union all select null, null", "--csv"
+    )
+    assert lines[1].splitlines() == ["n,l", '9007199254740993,"{""a"": [1, null]}"', ","]
     assert call("query", str(swept), f"{query} {'-' * 5000}")[0] == 0
     assert call("query", str(swept))[0] == call("query", query)[0] == call("query", str(swept), str(ran))[0] == 2
     assert "did you mean 'accuracy'" in call("query", str(swept), "select accurac from trials")[2]
+
+
+def test_one_name_for_two_settings_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Kills: a column that holds one sweep's mu and another's weight decay, without a word."""
+    make_sweep(tmp_path / "other", axes=[{**MU, "key": "local.weight_decay"}], seeds=(0,), rounds=2, client_rows=False)
+    make_sweep(tmp_path / "one", axes=[MU], seeds=(0,), rounds=2, client_rows=False)
+    assert len(load_results(tmp_path / "one", tmp_path / "other").trials) > 1
+    assert "column mu is algorithm.mu of one sweep and local.weight_decay of another" in caplog.text
 
 
 def test_columns_of_one_name_are_told_apart(call: Any, swept: Path, tmp_path: Path) -> None:

@@ -207,6 +207,14 @@ class Writing(Planted):
         return super().start(received, state, client)
 
 
+class Broadcasting(Planted):
+    count: ClassVar[int] = 0
+
+    def broadcast(self, server: Tensors, context: Context) -> Tensors:
+        Broadcasting.count += 1
+        return {"weights": server["weights"] * (1 + 0.01 * Broadcasting.count)}
+
+
 class WritingOnTheServer(Planted):
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         server["weights"] += pooled.mean["weights"]
@@ -245,6 +253,7 @@ FOUND: dict[str, tuple[type[FedAvg], str]] = {
     "a generator of numpy": (with_told(lambda run: OF_NUMPY.random()), f"{AGAIN} what a class"),
     "Python's module random": (with_told(lambda run: random.random()), f"{AGAIN} what a class"),
     "the server's step": (InAggregate, f"server['weights'] when aggregate is computed again .*by {HERE}.CACHE.rounds:"),
+    "what is sent": (Broadcasting, r"another weights when broadcast is computed again .*by Broadcasting.count:"),
     "predictions": (
         InPredict,
         "another score when the test of the same weights is computed again .*CACHE.batches:",
@@ -359,7 +368,7 @@ def test_state_of_a_network_is_found(
     model = registered(monkeypatch, "mine")
     with pytest.raises(
         RunError,
-        match=rf"to another \S.* again after another client's, by .*{told}.*a network keeps in its buffers",
+        match=rf"to another \S.* again after another client's, by .*{told}.*a network keeps in buffers of real numbers",
     ):
         drive(tmp_path, experiment(rounds=1, model=model))
 

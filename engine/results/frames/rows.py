@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from engine.results.results import Results
 from engine.results.settings import setting_label
 from engine.results.trials import LAYER
 
+log = logging.getLogger("fedskew")
 Row = dict[str, Any]
 NAMES = ("data_name", "partition_name", "model_name", "algorithm_name", "code")
 
@@ -29,8 +31,10 @@ NAMES = ("data_name", "partition_name", "model_name", "algorithm_name", "code")
 def trials(folders: Mapping[str, Results]) -> pa.Table:
     """Make the table of trials: fixed columns around one for each axis and each figure that is asked for."""
     made = [row for source, results in folders.items() for row in _trials(source, results)]
-    axes = dict.fromkeys(axis.name for results in folders.values() for axis in results.axes)
-    for name in axes:
+    axes: dict[str, str] = {}
+    for name, key in ((axis.name, axis.key) for results in folders.values() for axis in results.axes):
+        if axes.setdefault(name, key) != key:
+            log.warning("column %s is %s of one sweep and %s of another", name, axes[name], key)
         require(name not in FIXED, "axis", name, "is also a column of every trial", "give the axis another name")
     figures = dict.fromkeys(
         name
