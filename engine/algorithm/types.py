@@ -100,6 +100,7 @@ class ParamLayout:
         features: D, the inputs of the head
         image: (channels, height, width) of an input
         has_batchnorm: True if the model has BatchNorm layers
+        norms: [(start, stop)] of these layers' own parameters in a weight vector, ascending
         units: the numbers of a weight vector up to and with each block of ``Net.tap_names``, ascending
     """
 
@@ -110,6 +111,7 @@ class ParamLayout:
     features: int
     image: tuple[int, int, int] = (0, 0, 0)
     has_batchnorm: bool = False
+    norms: tuple[tuple[int, int], ...] = ()
     units: tuple[int, ...] = ()
 
     @property
@@ -129,11 +131,20 @@ class ParamLayout:
         """Return the weight vector [P] of a ``body`` [P_body] and a ``head`` [P_head]."""
         return torch.cat((body, head), dim=-1)
 
+    def norm_mask(self, weights: Tensor) -> Tensor:
+        """Return booleans [P], True for BatchNorm's own of ``weights`` [P]."""
+        mask = torch.zeros_like(weights, dtype=torch.bool)
+        for start, stop in self.norms:
+            mask[start:stop] = True
+        return mask
+
     def part(self, where: slice) -> ParamLayout:
         """Return the layout of the numbers ``where`` (a slice without a step) of a weight vector."""
         start, stop, _ = where.indices(self.size)
         body = max(0, min(stop, self.body) - start)
-        return replace(self, body=body, head=max(0, stop - start) - body)
+        norms = ((max(first, start) - start, min(last, stop) - start) for first, last in self.norms)
+        norms = tuple((first, last) for first, last in norms if first < last)
+        return replace(self, body=body, head=max(0, stop - start) - body, norms=norms)
 
 
 # --- a run and its clients ----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from engine.data import PARTITIONS, SOURCES, Assignment, Dataset, Partition, Sou
 from engine.data.own_data import as_dataset
 from engine.data.samples.assignment import Parts
 from engine.models import MODELS, Model, ModelSpec
-from engine.models.splitting import check_split, split_model
+from engine.models.splitting import Cut, check_split, split_model
 
 Own = TypeVar("Own", bound=Callable[..., Any])
 
@@ -113,9 +113,11 @@ class _OwnModel(_OfFunction, ModelSpec):
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         network = self._called({"shape": shape, "num_classes": num_classes})
         built = split_model(network)
-        if self.projection or self.head != "linear":
-            built = self.assemble(nn.Sequential(built.body), built.head.in_features, num_classes)
         check_split(built, shape, num_classes)
+        if self.projection or self.head != "linear":
+            for name in [name for name, module in built.body.named_modules() if isinstance(module, Cut)]:
+                built.body.set_submodule(name, nn.Identity())  # what follows it is no mistake of the network's
+            built = self.assemble(nn.Sequential(built.body), built.head.in_features, num_classes)
         return built
 
 

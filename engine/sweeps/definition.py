@@ -25,7 +25,7 @@ from engine.results.claims import Claim, PaperTable
 from engine.results.class_figures import EXAMPLES, class_figures, is_class_figure
 from engine.results.settings import better_way, key, label, matches, plain, setting_label
 from engine.results.trials import LAYER, METRICS, ON_REQUEST, RESERVED
-from engine.sweeps.space import as_data, axis, drawn_from, is_drawn, is_grid, is_open, options, plain_grids
+from engine.sweeps.space import as_data, axis, drawn_from, is_called, is_drawn, is_grid, is_open, options, plain_grids
 from engine.sweeps.tuned import Tuned, check_tuned
 
 Partitions = Literal["anew", "one"]
@@ -124,8 +124,9 @@ class Sweep:
         require(self.partitions in get_args(Partitions), "partitions", self.partitions, ways, "use anew or one")
         seen: dict[str, str] = {}
         for name, value in self._whole_space().items():
-            require(name not in RESERVED, "space", name, "is a column of the trials table", "write its dotted key")
             values, key = options(value), self.base.key_of(name)
+            other = {"rounds": "write R", "seed": "name them as seeds=(...)"}.get(name, f"write {key}")
+            require(name not in RESERVED, "space", name, "is a column of the trials table", other)
             require(values != [], "space", name, "has no value to choose from", "name some")
             lost = next((seen[one] for one in seen if one.startswith(f"{key}.") and values is not None), None)
             require(lost is None, "space", name, f"comes after {lost}, and writes over it", f"write {name} before it")
@@ -139,6 +140,24 @@ class Sweep:
             rule = "is set by each seed of the sweep, which draws its own partition"
             require(not drawn_twice, "space", name, rule, "set partitions='one' in the sweep")
             seen[key] = name
+        self._check_functions()
+
+    def _check_functions(self) -> None:
+        """Refuse what ``sample_from`` calls where it gives trials of one cell several values: a cell has one setting.
+
+        Or gives others whenever it is asked, so that the sweep could not be resumed.
+        """
+        names = [name for name, value in self._whole_space().items() if is_called(value)]
+        if not names or isinstance(self.search, Optuna):
+            return
+        settings, cells = self.settings(), dict[str, dict[str, Any]]()
+        again = self.settings()
+        for one, other in zip(settings, again, strict=True):
+            first = cells.setdefault(self.label(one), one)
+            for name in names:
+                same = key(one[name]) == key(other[name]) == key(first[name])
+                rule = "comes to several values for one setting of all else: a cell would hold several settings"
+                require(same, "space", name, rule, "let it follow from spec.config, and draw by tune.choice")
 
     def _check_search(self) -> None:
         if isinstance(self.search, Optuna):

@@ -105,7 +105,9 @@ def run_sweep(
         with locked(folder.path / ".lock"):
             before = folder.plan()
             left = left_behind(folder, trials, before) if folder.is_sweep() else Left()
-            records = [_again(folder, record) if retry_failed else record for record in left.records]
+            if retry_failed:
+                left = replace(left, records=tuple(_again(folder, record) for record in left.records))
+            records = left.records
             trials = with_settings(trials, before, records)
             folder.create(named, how.to_mapping(), code)
             folder.write_plan(trials)
@@ -114,7 +116,7 @@ def run_sweep(
                 planned, asked = _unfinished(planned, trials, records, left)
             start = SweepStart(named, folder, len(trials), left.whole, places, mode, len(asked))
             told.tell("on_start", start)
-            if left.damaged or sum(record.ended for record in records) < len(trials):
+            if left.whole < len(trials):
                 job = _job(folder, sweep, planned, references, mode, store, left, codes)
                 _run(start, job, planned, asked, records, how, told)
             return _result(folder, trials, places)

@@ -19,6 +19,10 @@ def is_drawn(value: Any) -> bool:
     return isinstance(value, Domain) and not isinstance(value, Function)  # a Function is Tune's sample_from
 
 
+def is_called(value: Any) -> bool:
+    return isinstance(value, Function)
+
+
 def options(value: Any) -> list[Any] | None:
     """Return the values that there are to choose from; None where they come from a range or a function."""
     if is_grid(value):

@@ -186,7 +186,9 @@ class _Within:
     def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
         for name, domain in self._domains.items():
             top = domain.upper - 1 if isinstance(domain, Integer) else domain.upper  # an integer's end is exclusive
-            config[name] = min(max(config[name], domain.lower), top)
+            sampler, value = domain.get_sampler(), min(max(config[name], domain.lower), top)
+            step = getattr(sampler, "q", None)  # of one that draws multiples
+            config[name] = value if step is None else type(value)(round(value / step) * step)
         return config
 
 

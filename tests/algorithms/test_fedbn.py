@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from algorithms.fedbn import find_norms, joined
-from engine.algorithm import seeds
+from algorithms.fedbn import joined
+from engine.algorithm import ParamLayout, seeds
 from engine.client.steps.flat_net import FlatNet
-from engine.client.training_tools import FlatTrainingTools
-from engine.models import MODELS, build_model
+from engine.models import MODELS, Model, build_model
 from tests.support.full_batches import CNN, LR, MEAN, STD, STEPS, drive, experiment, federation
 from tests.support.plain_torch import close
 
@@ -44,17 +44,44 @@ def test_norms_are_found(spec: dict[str, Any], trained: bool) -> None:
         net.weights.add_(torch.randn(len(net.weights), generator=torch.Generator().manual_seed(0)), alpha=0.3)
     wanted = torch.cat([torch.full((p.numel(),), is_norm(name, net.model)) for name, p in net.model.named_parameters()])
     assert [name for name, _ in net.model.named_parameters()] == net.names
-    before = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
-    tools = FlatTrainingTools(net, lambda purpose: seeds.generator(0, purpose))
-    assert torch.equal(find_norms(tools, before, net.layout)["norm_mask"], wanted)
+    assert torch.equal(net.layout.norm_mask(net.weights), wanted)
+    for part in ("body", "head"):
+        where, _ = net.slices[part]
+        assert torch.equal(net.layout.part(where).norm_mask(net.weights[where]), wanted[where])
     assert wanted.any()
+
+
+class Shifted(nn.BatchNorm1d):
+    """Has its shifts before its scales."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__(features)
+        scales = self._parameters.pop("weight")
+        self.register_parameter("weight", scales)
+
+
+def with_frozen_scales(features: int) -> nn.Module:
+    norm = nn.BatchNorm1d(features)
+    norm.weight.requires_grad_(False)
+    return norm
+
+
+@pytest.mark.parametrize(("norm", "per_feature"), [(Shifted, 2), (with_frozen_scales, 1)])
+def test_norms_of_ones_own_are_found(norm: Callable[[int], nn.Module], per_feature: int) -> None:
+    """Kills: the bias of the layer before, kept by clients in place of scales that are frozen or stand elsewhere."""
+    body = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), norm(6), nn.ReLU())
+    net = FlatNet(Model(body, nn.Linear(6, 3)), torch.device("cpu"), torch.float32, (1, 2, 2))
+    mask = net.layout.norm_mask(net.weights)
+    start = 4 * 6 + 6
+    assert mask.nonzero().flatten().tolist() == [*range(start, start + 6 * per_feature)]
 
 
 def test_joined_is_taken_apart_again() -> None:
     """Kills: two parts exchanged, another order within one."""
-    mask = torch.tensor([False, True, True, False, True])
+    layout = ParamLayout(body=4, head=1, buffers=0, classes=1, features=1, norms=((1, 3), (4, 5)))
     whole = torch.arange(5.0)
-    assert joined(whole[~mask], whole[mask], mask).tolist() == whole.tolist()
+    mask = layout.norm_mask(whole)
+    assert joined(whole[~mask], whole[mask], layout).tolist() == whole.tolist()
 
 
 def load(model: nn.Module, weights: Tensor, buffers: Tensor) -> None:
@@ -115,7 +142,7 @@ def test_a_run_is_algorithm_1(tmp_path: Path, executor: str) -> None:
     for k, own in kept.items():
         close(run.states[k]["norms"], torch.cat([own[name].flatten() for name in parameters]))
         close(run.states[k]["statistics"], torch.cat([own[name].flatten() for name in statistics]))
-        assert (run.states[k]["norms"] != run.first["weights"][run.server["norm_mask"]]).any()
+        assert (run.states[k]["norms"] != run.first["weights"][run.driver.layout.norm_mask(run.first["weights"])]).any()
 
 
 def test_what_travels(tmp_path: Path) -> None:

@@ -200,6 +200,24 @@ def test_a_network_that_goes_on_after_its_last_layer_is_refused() -> None:
         check_split(split_model(network), (1, 8, 8), 4)
 
 
+def test_a_head_of_several_layers_is_refused_by_name() -> None:
+    """Kills: an error of torch's in the place of what a head is."""
+    with pytest.raises(ConfigError, match=r"model=Sequential: is no head: one linear layer .*; put what comes before"):
+        Model(nn.Flatten(), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_function_of_ones_own_gets_a_projection() -> None:
+    """Kills: MOON's projection refused as something that comes after the last linear layer."""
+
+    def build(shape: Any, num_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))
+
+    model = fedskew.model("projected")(build)
+    built = build_model(model(projection=True), (1, 8, 8), 4, seeds.generator(0, "weights"))
+    assert built(torch.zeros(2, 1, 8, 8)).shape == (2, 4)
+    check_split(built, (1, 8, 8), 4)
+
+
 class Softened(Model):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x).softmax(1)

@@ -28,6 +28,16 @@ from tests.support.sweep_folders import ALPHA, EPOCHS, MU, make_sweep
 pytestmark = pytest.mark.slow
 
 
+def test_a_setting_that_is_drawn_twice_has_no_more_seeds(tmp_path: Path) -> None:
+    """Kills: copies of one computation counted as seeds, so that intervals are too narrow."""
+    drawn = {**MU, "kind": "sampled", "values": [0.1, 0.1, 1.0]}
+    results = load(make_sweep(tmp_path, axes=[drawn], seeds=(0, 1), rounds=2))
+    for first, again in (("00000", "00002"), ("00001", "00003")):
+        hashes = results.trials.set_index("trial")["weights_sha256"]
+        results.trials.loc[results.trials["trial"] == again, "weights_sha256"] = hashes[first]
+    assert [len(setting.finished) for setting in settings_of(results)] == [2, 2]
+
+
 def test_figures_show_the_numbers_behind_them(sweep: Path) -> None:
     """Kills: a mean over other trials, a line of another setting, a band of one seed, cells in another order, points
     that are not trials."""

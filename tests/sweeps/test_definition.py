@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from engine.sweeps.named import NamedSweep, load, named
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
 from engine.sweeps.trial import Trial
+from engine.sweeps.tuner import _Within
 from fedskew.cli.naming import cell
 from tests.support import small_sweeps
 from tests.support.resumed import resume_sweep
@@ -311,6 +313,32 @@ def test_overrides_of_sweeps(override: str, message: str) -> None:
     assert load("drift.fedprox_mu", "laptop", ["seeds=4"], SWEEPS).sweep.seeds == (4,)
     with pytest.raises(ConfigError, match=message):
         load("drift.fedprox_mu", "laptop", [override], SWEEPS)
+
+
+def test_what_a_function_gives_follows_from_the_setting() -> None:
+    """Kills: trials of several rates in one cell; a sweep that draws anew whenever it is asked, and cannot go on."""
+    counted, drawn = iter(range(100)), tune.choice([0.1, 0.2])
+    for called, space in (
+        (tune.sample_from(lambda spec: next(counted) + 1), {"mu": tune.grid_search([0.0, 1.0])}),
+        (tune.sample_from(lambda spec: 0.1 if spec.config["alpha"] > 0.4 else 0.2), {"alpha": drawn}),
+    ):
+        refused = pytest.raises(ConfigError, match=r"space=local.lr: comes to several values for one setting of all el")
+        with refused if "mu" in space else nullcontext():
+            Sweep(base(), {**space, "local.lr": called}, samples=2 if "alpha" in space else 1)
+
+
+@pytest.mark.parametrize(("name", "told"), [("rounds", "write R"), ("seed", "name them as seeds")])
+def test_names_of_columns_are_refused_with_what_to_write(name: str, told: str) -> None:
+    """Kills: the advice to write a key that is the same word."""
+    with pytest.raises(ConfigError, match=f"space={name}: is a column of the trials table; {told}"):
+        Sweep(base(), {name: tune.grid_search([1, 2])})
+
+
+def test_perturbed_values_stay_in_what_they_are_drawn_from() -> None:
+    """Kills: a population that leaves multiples of a step, or the ends of a range."""
+    within = _Within({"B": tune.qrandint(8, 32, 8), "mu": tune.quniform(0, 1, 0.25), "lr": tune.uniform(0.1, 0.2)})
+    assert within({"B": 10, "mu": 0.9, "lr": 0.3}) == {"B": 8, "mu": 1.0, "lr": 0.2}
+    assert within({"B": 38, "mu": 0.4, "lr": 0.15}) == {"B": 32, "mu": 0.5, "lr": 0.15}
 
 
 PICKED = {

@@ -443,8 +443,11 @@ def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, SweepResult]) -> 
     assert cli_sweep.resume(folder.path, None, retry_failed=False) == 1  # nothing is left of it
     assert load_results(folder.path).completeness.statuses["failed"] == 2
     assert (folder.path / "report" / "report.html").exists()
-    _, outcome = resume_sweep(folder.path, retry_failed=True)
-    assert outcome.statuses == {"finished": 1, "failed": 1}
+    told = list[int]()
+    observer = type("Counting", (SweepObserver,), {"on_start": lambda self, start: told.append(start.ended)})()
+    named, how = reopened(folder.path, {})
+    outcome = run_sweep(named, folder.path, how, observers=[observer], retry_failed=True)
+    assert outcome.statuses == {"finished": 1, "failed": 1} and told == [0]
     assert folder.record("00000") == healthy
 
 

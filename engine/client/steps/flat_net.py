@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +79,7 @@ class FlatNet:
             features=self.model.head.in_features,
             image=image,
             has_batchnorm=bool(self.norm_names),
+            norms=self._norm_ranges(),
             units=self._unit_ends(body),
         )
         # Gradients of a slice are computed for the parameters that lie in it.
@@ -195,6 +197,12 @@ class FlatNet:
         return NetAt(self, narrowed(self.model, width, divisor=divisor), train=train, frozen=False)
 
     # --- layout ---------------------------------------------------------------------------------------
+
+    def _norm_ranges(self) -> tuple[tuple[int, int], ...]:
+        """See :attr:`ParamLayout.norms`."""
+        own = {id(p) for name in self.norm_names for p in self.model.get_submodule(name).parameters()}
+        ends = accumulate(p.numel() for p in self.parameters)
+        return tuple((end - p.numel(), end) for p, end in zip(self.parameters, ends, strict=True) if id(p) in own)
 
     def _unit_ends(self, body: list[nn.Parameter]) -> tuple[int, ...]:
         """See :attr:`ParamLayout.units`: a unit ends with the last of its modules, in the order in which they come."""

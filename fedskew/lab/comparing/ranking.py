@@ -74,7 +74,10 @@ def settings_of(results: Results) -> list[Setting]:
     for row in results.trials.to_dict("records"):
         values = {axis.name: row[axis.name] for axis in results.axes}
         fresh = Setting(values, [], results.metric, alone=len(results.trials) == 1)
-        settings.setdefault(key(values), fresh).trials.append(row)
+        trials = settings.setdefault(key(values), fresh).trials
+        run = row["seed"], row["weights_sha256"]
+        if row["weights_sha256"] is None or all(run != (one["seed"], one["weights_sha256"]) for one in trials):
+            trials.append(row)  # draws may come to one setting twice: the same computation is no other seed
     return list(settings.values())
 
 
