@@ -260,8 +260,11 @@ def _job(
 @contextmanager
 def _writing_in_tune(folder: Path) -> Iterator[None]:
     """Tell of a disk that failed while Tune was at work, which tells of an error in another one's text, or reads what
-    it could write in part alone.
+    it could write in part alone. What Ray logs meanwhile is one line each, without a traceback.
     """
+    handlers = logging.getLogger("ray").handlers
+    for handler in handlers:
+        handler.addFilter(_without_traceback)
     try:
         yield
     except Exception as raised:
@@ -275,6 +278,14 @@ def _writing_in_tune(folder: Path) -> Iterator[None]:
                 raise WriteError(folder / "tune", "a file of Ray Tune's is cut off", folder) from raised
             error = error.__cause__ or error.__context__
         raise
+    finally:
+        for handler in handlers:
+            handler.removeFilter(_without_traceback)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = record.exc_text = None
+    return True
 
 
 def _end(folder: SweepFolder, trial: str, error: Exception) -> None:

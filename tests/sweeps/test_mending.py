@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from pickle import UnpicklingError
 from types import SimpleNamespace
@@ -289,7 +291,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_disk_that_fails_inside_of_tune(tmp_path: Path) -> None:
     """Kills: a sentence lost in Tune's own error; another error taken for a full disk; a trial that counts as failed
-    because its files could not be written."""
+    because its files could not be written; a traceback that Ray logs."""
 
     def fails(error: Exception) -> None:
         try:
@@ -310,6 +312,14 @@ def test_a_disk_that_fails_inside_of_tune(tmp_path: Path) -> None:
     for error in (ValueError("x"), OSError(errno.ENOENT, "x")):
         with pytest.raises(RuntimeError, match="Traceback"), _writing_in_tune(tmp_path):
             fails(error)
+    logger, said = logging.getLogger("ray"), StringIO()
+    logger.addHandler(handler := logging.StreamHandler(said))
+    try:
+        with _writing_in_tune(tmp_path):
+            logger.error("not saved", exc_info=OSError("full"))
+    finally:
+        logger.removeHandler(handler)
+    assert said.getvalue() == "not saved\n"
     folder = SweepFolder(tmp_path)
     folder.write(TrialRecord("00000", {}, 0))
     with pytest.raises(WriteError):
