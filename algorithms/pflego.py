@@ -68,7 +68,8 @@ class Pflego(ServerSteps, PersonalHead):
     symbols: ClassVar[Mapping[str, str]] = {"beta": "head_lr", "eta": "server_lr", "rho": "server_lr"}
 
     def check(self, setting: Setting) -> None:
-        for field, value in {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "augment": "none"}.items():
+        plain = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None, "augment": "none"}
+        for field, value in plain.items():
             found = getattr(setting.local, field)
             rule = "is not for pflego, whose clients take plain gradients of plain rows"
             require(found == value, f"local.{field}", found, rule, f"set local.{field}={value}")

@@ -9,7 +9,7 @@ from engine.algorithm.contract import Algorithm, Loss, PostTraining
 from engine.algorithm.generative import Generative
 from engine.algorithm.hooks import acts, idle_when, loss_of, not_stacked, overrides
 from engine.algorithm.local import Local, batches_in
-from engine.algorithm.local_run import LocalRun, PhaseResult, accumulation
+from engine.algorithm.local_run import LocalRun, PhaseResult, accumulated, accumulation
 from engine.algorithm.net import Net, Statistics
 from engine.algorithm.personalised import Personalised
 from engine.algorithm.services import Clients, ClientView, Compute, Merge, TrainingTools
@@ -65,6 +65,7 @@ __all__ = [
     "Tensors",
     "Traffic",
     "TrainingTools",
+    "accumulated",
     "accumulation",
     "acts",
     "batches_in",

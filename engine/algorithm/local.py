@@ -7,7 +7,9 @@ from fractions import Fraction
 from typing import Annotated, Literal
 
 import pydantic
+import torch
 from pydantic import AfterValidator
+from torch import Tensor
 
 from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
 from engine.base.errors import require
@@ -52,12 +54,40 @@ class Local(Section):
     last_batch: Annotated[
         Literal["keep", "drop", "wrap"], Doc("a short last batch: kept, dropped, or filled from the front")
     ] = "keep"
-    optimizer: Annotated[Literal["sgd", "adam"], Doc("starts afresh at every participation")] = "sgd"
-    lr: Annotated[float, Gt(0), Doc("learning rate of the first round")] = 0.05
-    lr_decay: Annotated[float, Gt(0), Le(1), Doc("factor of the rate per round"), Neutral(1, "is no decay")] = 1.0
-    momentum: Annotated[float, Ge(0), Lt(1), Doc("of SGD"), Neutral(0, "is none")] = 0.0
-    nesterov: Annotated[bool, Doc("Nesterov's form of the momentum"), Neutral(False, "is the plain one")] = False
-    weight_decay: Annotated[float, Ge(0), Doc("L2 in the gradient"), Neutral(0, "is none")] = 0.0
+    optimizer: Annotated[
+        Literal["sgd", "adam", "adamw", "rmsprop"],
+        Doc("torch's, with its defaults beside what is named here; starts afresh at every participation"),
+    ] = "sgd"
+    lr: Annotated[float, Gt(0), Doc("learning rate, before the schedule")] = 0.05
+    lr_schedule: Annotated[
+        Literal["exponential", "step", "cosine", "linear"],
+        Doc(
+            "the rate by rounds or steps: lr_decay once each of them or every lr_period, or from lr down to "
+            "lr * lr_end over lr_period along half a cosine or a line, and there from then on"
+        ),
+    ] = "exponential"
+    lr_by: Annotated[Literal["round", "step"], Doc("what counts for the schedule; steps begin anew in each phase")] = (
+        "round"
+    )
+    lr_decay: Annotated[
+        float, Gt(0), Le(1), Doc("factor of exponential and step schedules"), Neutral(1, "is no decay")
+    ] = 1.0
+    lr_period: Annotated[
+        int | None, Ge(1), Doc("rounds or steps, for step, cosine and linear schedules"), Neutral(None, "is none")
+    ] = None
+    lr_end: Annotated[float, Ge(0), Le(1), Doc("share of lr at the end of cosine and linear schedules")] = 0.0
+    lr_warmup: Annotated[
+        int, Ge(0), Doc("rounds or steps before the schedule, of rates lr/n, 2 lr/n, ... lr"), Neutral(0, "is none")
+    ] = 0
+    momentum: Annotated[float, Ge(0), Lt(1), Doc("of SGD and RMSprop"), Neutral(0, "is none")] = 0.0
+    nesterov: Annotated[bool, Doc("Nesterov's form of SGD's momentum"), Neutral(False, "is the plain one")] = False
+    weight_decay: Annotated[float, Ge(0), Doc("L2 in the gradient; of AdamW beside it"), Neutral(0, "is none")] = 0.0
+    clip_norm: Annotated[
+        float | None,
+        Gt(0),
+        Doc("largest norm of a step's gradient; a longer one is shortened"),
+        Neutral(None, "is none"),
+    ] = None
     augment: Annotated[
         Literal["none", "flip", "crop_flip"],
         Doc("of images; crops pad by 4 pixels"),
@@ -65,21 +95,55 @@ class Local(Section):
     ] = "none"
 
     @pydantic.model_validator(mode="after")
-    def _nesterov_needs_momentum(self) -> Local:
-        require(
-            not self.nesterov or self.momentum > 0,
-            "nesterov",
-            True,
-            "needs momentum",
-            "set local.momentum=0.9",
-        )
+    def _fields_belong_together(self) -> Local:
+        has_momentum = self.optimizer in ("sgd", "rmsprop")
+        rule = f"is of sgd and rmsprop, not of {self.optimizer}, which has its own"
+        require(has_momentum or self.momentum == 0, "momentum", self.momentum, rule, "set local.momentum=0")
+        needs = "needs SGD with momentum"
+        is_sgd = self.optimizer == "sgd" and self.momentum > 0
+        require(not self.nesterov or is_sgd, "nesterov", True, needs, "set local.optimizer=sgd and local.momentum=0.9")
+        decays = self.lr_schedule in ("exponential", "step")
+        rule = f"is of exponential and step schedules, not of {self.lr_schedule}"
+        require(decays or self.lr_decay == 1, "lr_decay", self.lr_decay, rule, "set local.lr_end, or leave it out")
+        rule = f"must be given for local.lr_schedule={self.lr_schedule}, and for no exponential one"
+        given = (self.lr_period is None) == (self.lr_schedule == "exponential")
+        repair = "leave it out" if self.lr_period else f"set it to the number of {self.lr_by}s"
+        require(given, "lr_period", self.lr_period, rule, repair)
         return self
 
     @property
     def is_plain_sgd(self) -> bool:
-        """True if a step is the gradient times the rate, and nothing else."""
-        return self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
+        """True if a step is the gradient times the round's rate, and nothing else."""
+        return self.optimizer == "sgd" and not (self.momentum or self.weight_decay or self.clip_norm or self.by_step)
+
+    @property
+    def by_step(self) -> bool:
+        """True if the rate changes from step to step."""
+        return self.lr_by == "step" and (self.lr_decay < 1 or self.lr_warmup > 0 or self.lr_period is not None)
 
     def lr_at(self, round: int) -> float:
-        """Return the learning rate in ``round`` (from 1): lr * lr_decay^(round - 1)."""
-        return self.lr * self.lr_decay ** (round - 1)
+        """Return the learning rate in ``round`` (from 1), before what each step makes of it."""
+        if self.lr_by == "step" or (self.lr_warmup == 0 and self.lr_period is None):
+            return self.lr if self.lr_by == "step" else self.lr * self.lr_decay ** (round - 1)
+        return self.lr * float(self.factor(torch.tensor(round - 1)))
+
+    def clipped(self, gradient: Tensor) -> Tensor:
+        """Return gradients [..., n], each shortened to ``clip_norm``, as torch.nn.utils.clip_grad_norm_ does."""
+        if self.clip_norm is None:
+            return gradient
+        norm = gradient.norm(dim=-1, keepdim=True)
+        return gradient * (self.clip_norm / (norm + 1e-6)).clamp_max(1)
+
+    def factor(self, count: Tensor) -> Tensor:
+        """Return the schedule's factor of the rate after ``count`` rounds or steps, float64 of its shape."""
+        count = count.double()
+        past = (count - self.lr_warmup).clamp_min(0)
+        if self.lr_schedule == "exponential":
+            factor = self.lr_decay**past
+        elif self.lr_period is None or self.lr_schedule == "step":
+            factor = self.lr_decay ** past.div(self.lr_period or 1, rounding_mode="floor")
+        else:
+            share = (past / self.lr_period).clamp_max(1)
+            left = (1 + torch.cos(math.pi * share)) / 2 if self.lr_schedule == "cosine" else 1 - share
+            factor = self.lr_end + (1 - self.lr_end) * left
+        return torch.where(count < self.lr_warmup, (count + 1) / max(self.lr_warmup, 1), factor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from engine.algorithm.local import Local
@@ -90,3 +91,14 @@ def accumulation(momentum: float, steps: Scalar, nesterov: bool = False) -> Scal
     if nesterov:
         return accumulation(momentum, steps + 1) - 1
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+def accumulated(local: Local, steps: int, by_step: bool) -> float:
+    """Return :func:`accumulation` of a phase's ``steps``, in units of its first rate; by_step: they have a schedule."""
+    if not by_step:
+        return float(accumulation(local.momentum, steps, local.nesterov))
+    velocity = total = 0.0
+    for factor in local.factor(torch.arange(steps)).tolist():
+        velocity = local.momentum * velocity + 1
+        total += factor * (1 + local.momentum * velocity if local.nesterov else velocity)
+    return total

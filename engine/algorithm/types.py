@@ -289,7 +289,7 @@ class Requires:
     """The conditions under which an algorithm works; each default is none.
 
     Attributes:
-        linear_optimizer: True: it reads ``run.accumulation``, so ``local.optimizer`` must be sgd
+        linear_optimizer: True: it reads ``run.accumulation``, so ``local.optimizer`` must be sgd, without ``clip_norm``
         model: fields of every model (head, projection) and the values they must have
         no_vmap: the reason, in a clause, why clients of a block are not trained in one pass while a step hook
             acts; empty: they are

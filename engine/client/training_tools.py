@@ -109,11 +109,11 @@ def _replayed(
     vector = torch.cat([leaf.detach().reshape(-1) for leaf in leaves])
     for leaf, piece in zip(leaves, vector.split([leaf.numel() for leaf in leaves]), strict=True):
         leaf.data = piece.view(leaf.shape)
-    optimize = adam(vector[None], lr, program, "leaves", betas)
+    optimize = adam(vector[None], program, "leaves", betas)
 
     def step(own: Inputs) -> None:
         grads = torch.autograd.grad(loss(*own.rows.values()), leaves)
-        optimize(0, 1, torch.cat([grad.reshape(-1) for grad in grads])[None])
+        optimize(0, 1, torch.cat([grad.reshape(-1) for grad in grads])[None], lr)
 
     for own in inputs:
         program.step("", step, own)

@@ -192,6 +192,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "momentum": {"local": {**DECAY, "momentum": 0.9, "weight_decay": 0.01}},
     "nesterov": {"local": {**DECAY, "momentum": 0.9, "nesterov": True}},
     "adam": {"local": {**DECAY, "optimizer": "adam", "lr": 0.01, "weight_decay": 0.01}},
+    "rmsprop": {"local": {**DECAY, "optimizer": "rmsprop", "lr": 0.001, "momentum": 0.5}},
+    "rates by step": {"local": {**DECAY, "lr_by": "step", "momentum": 0.9, "clip_norm": 0.5}},
     "augmented": {"local": {**DECAY, "augment": "crop_flip"}},
     "full": {"local": {**DECAY, "batch_size": "full"}},
     "batchnorm": {**BATCHNORM, "rounds": 2, "participation": {"count": 4}},
@@ -571,7 +573,16 @@ LOCALS = [
     Local(weight_decay=0.1),
     Local(optimizer="adam"),
     Local(optimizer="adam", weight_decay=0.1),
+    Local(optimizer="adamw", weight_decay=0.1),
+    Local(optimizer="rmsprop", weight_decay=0.1),
+    Local(optimizer="rmsprop", momentum=0.5),
+    Local(optimizer="adam", lr_by="step", lr_decay=0.5),
+    Local(momentum=0.9, lr_by="step", lr_schedule="step", lr_period=2, lr_decay=0.5, lr_warmup=1),
 ]
+
+
+def schedule_of_torch(optimizer: torch.optim.Optimizer, local: Local) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda count: float(local.factor(torch.tensor(count))))
 
 
 @pytest.mark.parametrize("as_tensor", [False, True], ids=["number", "tensor"])
@@ -581,19 +592,24 @@ def test_stacked_optimizers_are_those_of_torch(local: Local, as_tensor: bool) ->
     rng = torch.Generator().manual_seed(0)
     weights, *grads = torch.randn(7, 3, 5, generator=rng, dtype=torch.float64)
     single = [torch.nn.Parameter(row.clone()) for row in weights]
-    decay = {"lr": 0.1, "weight_decay": local.weight_decay}
-    kind: Any = torch.optim.Adam
+    fields: dict[str, Any] = {"lr": 0.1, "weight_decay": local.weight_decay}
+    kinds: Any = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}
+    if local.optimizer in ("sgd", "rmsprop"):
+        fields["momentum"] = local.momentum
     if local.optimizer == "sgd":
-        kind, decay = torch.optim.SGD, decay | {"momentum": local.momentum, "nesterov": local.nesterov}
-    theirs = [kind([row], **decay) for row in single]
+        fields["nesterov"] = local.nesterov
+    theirs = [kinds.get(local.optimizer, torch.optim.SGD)([row], **fields) for row in single]
+    schedules = [schedule_of_torch(own, local) for own in theirs] if local.by_step else []
     rate = torch.tensor(0.1, dtype=torch.float64) if as_tensor else 0.1
-    step = optimizer(local, weights, rate, Memory(), "all")
+    step = optimizer(local, weights, rate, Memory(), "all", local.by_step)
     for number, grad in enumerate(grads):
         last = 3 if number % 2 else 2  # the third client takes part in every other step
         step(0, last, grad[:last].clone())
         for row in range(last):
             single[row].grad = grad[row]
             theirs[row].step()
+            if schedules:
+                schedules[row].step()
     torch.testing.assert_close(weights, torch.stack([row.detach() for row in single]), rtol=0, atol=1e-13)
 
 

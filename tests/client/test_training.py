@@ -412,28 +412,47 @@ def test_the_gradient_hook_sees_slices_that_fit() -> None:
     assert seen == [(size,) * 3 for size in (layout.size, layout.body, layout.head)]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_local_optimizers_are_those_of_torch(optimizer: Any) -> None:
-    """Kills: a field of the local section that does not reach the optimizer."""
-    fields = {"momentum": 0.9, "nesterov": True} if optimizer == "sgd" else {}
-    local = Local(batch_size=8, epochs=2, lr=0.1, weight_decay=0.01, optimizer=optimizer, **fields)
+LOCALS: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {  # local section, torch's class and its fields
+    "sgd": (
+        {"momentum": 0.9, "nesterov": True},
+        torch.optim.SGD,
+        {"momentum": 0.9, "nesterov": True},
+    ),
+    "adam": ({"optimizer": "adam"}, torch.optim.Adam, {}),
+    "adamw": ({"optimizer": "adamw"}, torch.optim.AdamW, {}),
+    "rmsprop": ({"optimizer": "rmsprop"}, torch.optim.RMSprop, {}),
+    "rmsprop with momentum": ({"optimizer": "rmsprop", "momentum": 0.5}, torch.optim.RMSprop, {"momentum": 0.5}),
+}
+BY_STEP = {"lr_by": "step", "lr_schedule": "cosine", "lr_period": 3, "lr_end": 0.1, "lr_warmup": 2}
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+@pytest.mark.parametrize("schedule", [{}, BY_STEP], ids=["one rate", "rates by step"])
+@pytest.mark.parametrize("name", LOCALS)
+def test_local_optimizers_are_those_of_torch(name: str, schedule: dict[str, Any], clip_norm: float | None) -> None:
+    """Kills: a field of the local section that does not reach the optimizer; decay that is clipped; a rate that is the
+    step's before or after."""
+    fields, kind, theirs = LOCALS[name]
+    local = Local(batch_size=8, epochs=2, lr=0.1, weight_decay=0.01, clip_norm=clip_norm, **fields, **schedule)
     net = network(dtype=torch.float64)
     reference = network(dtype=torch.float64).model
     loop_of(net, local=local).run(Phase())
     parameters = [*reference.body.parameters(), *reference.head.parameters()]
-    made = {
-        "sgd": lambda: torch.optim.SGD(parameters, lr=0.1, weight_decay=0.01, momentum=0.9, nesterov=True),
-        "adam": lambda: torch.optim.Adam(parameters, lr=0.1, weight_decay=0.01),
-    }[optimizer]()
+    made = kind(parameters, lr=0.1, weight_decay=0.01, **theirs)
     passes: Iterator[list[torch.Tensor]] = orders(20, 8, "keep", seeds.generator(0, "batches", 1, 0))
     data = dataset()
     rows = Rows(data, data.train, CPU, torch.float64)
+    rates = iter([0.05, 0.1, 0.1, 0.1 * 0.775, 0.1 * 0.325, 0.01] if schedule else [0.1] * 6)
+    norms = []
     for batches in islice(passes, 2):
         for positions in batches:
             x, y = rows.batch(positions)
             made.zero_grad()
             F.cross_entropy(reference(x), y).backward()
+            norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, clip_norm or torch.inf)))
+            made.param_groups[0]["lr"] = next(rates)
             made.step()
+    assert min(norms) > 0.05  # each step is clipped, if any is
     expected = torch.cat([p.detach().reshape(-1) for p in parameters])
     torch.testing.assert_close(net.weights, expected, rtol=1e-9, atol=1e-10)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, count, islice
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,7 @@ from engine.algorithm import (
     Phase,
     Pooled,
     Tensors,
-    accumulation,
+    accumulated,
     acts,
     loss_of,
     overrides,
@@ -183,7 +183,8 @@ class SequentialLoop:
         context = self.progress.phase_client.context
         client = replace(self.progress.phase_client, context=replace(context, layout=context.layout.part(where)))
         self.progress.lr = self.progress.phase_client.context.lr if phase.lr is None else phase.lr
-        step = _optimizer(weights, self.local, self.progress.lr)
+        by_step = self.local.by_step and phase.lr is None
+        step = _optimizer(weights, self.local, self.progress.lr, by_step)
         plain = self._is_plain(phase)
         hook = self.algorithm.gradient if self._acts("gradient", phase) else None
         steps = 0
@@ -199,7 +200,7 @@ class SequentialLoop:
             if self.stops_unless_finite and not is_finite(self.net.weights):
                 raise NotFinite(self.progress.steps + steps)
         self.progress.steps += steps
-        self.progress.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
+        self.progress.accumulated += accumulated(self.local, steps, by_step)
 
     def _is_plain(self, phase: Phase) -> bool:
         """Return whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
@@ -313,20 +314,36 @@ def chunks(positions: Tensor) -> tuple[Tensor, ...]:
     return positions.tensor_split(-(-positions.shape[-1] // CHUNK), dim=-1)
 
 
-def _optimizer(weights: Tensor, local: Local, lr: float) -> Callable[[Tensor], None]:
-    """A step of torch.optim on ``weights`` for a gradient; fresh each time, so no client keeps momentum."""
-    if local.optimizer == "adam":
-        adam = torch.optim.Adam([weights], lr=lr, weight_decay=local.weight_decay)
+def _optimizer(weights: Tensor, local: Local, lr: float, by_step: bool) -> Callable[[Tensor], None]:
+    """A step of torch.optim on ``weights`` for a gradient; fresh each time, so no client keeps momentum.
 
-        def adam_step(grad: Tensor) -> None:
-            weights.grad = grad
-            adam.step()
+    by_step: the rate follows the schedule of ``local``.
+    """
+    take, taken = _sgd(weights, local) if local.optimizer == "sgd" else _adaptive(weights, local), count()
 
-        return adam_step
+    def step(grad: Tensor) -> None:
+        take(local.clipped(grad), lr * float(local.factor(torch.tensor(next(taken)))) if by_step else lr)
+
+    return step
+
+
+def _adaptive(weights: Tensor, local: Local) -> Callable[[Tensor, float], None]:
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}
+    more = {"momentum": local.momentum} if local.optimizer == "rmsprop" else {}
+    optimizer = kinds[local.optimizer]([weights], weight_decay=local.weight_decay, **more)
+
+    def step(grad: Tensor, lr: float) -> None:
+        weights.grad, optimizer.param_groups[0]["lr"] = grad, lr
+        optimizer.step()
+
+    return step
+
+
+def _sgd(weights: Tensor, local: Local) -> Callable[[Tensor, float], None]:
     velocity: list[Tensor | None] = [None]
 
     @torch.no_grad()
-    def sgd_step(grad: Tensor) -> None:
+    def step(grad: Tensor, lr: float) -> None:
         # The functional form: the hooks around SGD.step() take a tenth of a small network's step.
         sgd(
             [weights],
@@ -342,4 +359,4 @@ def _optimizer(weights: Tensor, local: Local, lr: float) -> Callable[[Tensor], N
             fused=False,
         )
 
-    return sgd_step
+    return step

@@ -17,17 +17,29 @@ from engine.client.vmap.dense import Product
 from engine.client.vmap.step_memory import Memory
 from engine.experiment import Local
 
-Rate = float | Tensor  # a tensor [] where it may change between replays
+Rate = float | Tensor  # a tensor [] where it may change between replays, [k, 1] where it is each client's
 Optimize = Callable[[int, int, Tensor], None]  # a step of clients [first, last) by their gradients [k, n]
+Step = Callable[[int, int, Tensor, Rate], None]  # the same by a rate
 
 
-def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
+def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str, by_step: bool = False) -> Optimize:
     """Make an optimizer of ``weights`` [K, n], the ``part`` that is trained; fresh, so that no client keeps
-    momentum.
+    momentum. by_step: the rate follows the schedule of ``local``, for each client by the steps that it has taken.
     """
-    if local.optimizer == "adam":
-        return adam(weights, lr, memory, part, weight_decay=local.weight_decay)
-    return _sgd(local, weights, lr, memory, part)
+    if local.optimizer in ("adam", "adamw"):
+        take = adam(weights, memory, part, weight_decay=local.weight_decay, is_decoupled=local.optimizer == "adamw")
+    else:
+        take = (_sgd if local.optimizer == "sgd" else _rmsprop)(local, weights, memory, part)
+    taken = memory.rows(f"scheduled steps of {part}", weights.new_zeros(len(weights), 1, dtype=torch.float64))
+
+    def step(first: int, last: int, grad: Tensor) -> None:
+        rate = lr
+        if by_step:
+            rate = (lr * local.factor(taken[first:last])).to(weights.dtype)  # [k, 1]
+            taken[first:last].add_(1)
+        take(first, last, local.clipped(grad), rate)
+
+    return step
 
 
 def descend(weights: Tensor, gradient: Tensor | Product, lr: Rate) -> None:
@@ -43,11 +55,11 @@ def descend(weights: Tensor, gradient: Tensor | Product, lr: Rate) -> None:
         weights.add_(gradient, alpha=-lr)
 
 
-def _sgd(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
+def _sgd(local: Local, weights: Tensor, memory: Memory, part: str) -> Step:
     """torch.optim.SGD without dampening."""
     velocity = memory.rows(f"velocity of {part}", torch.zeros_like(weights)) if local.momentum else None
 
-    def step(first: int, last: int, grad: Tensor) -> None:
+    def step(first: int, last: int, grad: Tensor, lr: Rate) -> None:
         own = weights[first:last]
         if local.weight_decay:
             grad = grad.add(own, alpha=local.weight_decay)
@@ -59,26 +71,46 @@ def _sgd(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> 
     return step
 
 
-EPS = 1e-8  # torch.optim.Adam's
+def _rmsprop(local: Local, weights: Tensor, memory: Memory, part: str) -> Step:
+    """torch.optim.RMSprop, not centred."""
+    squares = memory.rows(f"squares of {part}", torch.zeros_like(weights))
+    velocity = memory.rows(f"velocity of {part}", torch.zeros_like(weights)) if local.momentum else None
+
+    def step(first: int, last: int, grad: Tensor, lr: Rate) -> None:
+        own = weights[first:last]
+        if local.weight_decay:
+            grad = grad.add(own, alpha=local.weight_decay)
+        square = squares[first:last].mul_(SMOOTHING).addcmul_(grad, grad, value=1 - SMOOTHING)
+        grad = grad / square.sqrt().add_(EPS)
+        descend(own, grad if velocity is None else velocity[first:last].mul_(local.momentum).add_(grad), lr)
+
+    return step
+
+
+EPS, SMOOTHING = 1e-8, 0.99  # torch.optim.Adam's and RMSprop's; RMSprop's
 
 
 def adam(
     weights: Tensor,
-    lr: Rate,
     memory: Memory,
     part: str,
     betas: tuple[float, float] = (0.9, 0.999),
     weight_decay: float = 0.0,
-) -> Optimize:
-    """torch.optim.Adam of ``weights`` [K, n]; the corrections for the start are computed in float64, as there."""
+    is_decoupled: bool = False,
+) -> Step:
+    """torch.optim.Adam of ``weights`` [K, n], or AdamW if its decay is decoupled; the corrections for the start are
+    computed in float64, as there.
+    """
     means = memory.rows(f"means of {part}", torch.zeros_like(weights))
     squares = memory.rows(f"squares of {part}", torch.zeros_like(weights))
     counts = memory.rows(f"steps of {part}", weights.new_zeros(len(weights), 1, dtype=torch.float64))
     first_beta, second_beta = betas
 
-    def step(first: int, last: int, grad: Tensor) -> None:
+    def step(first: int, last: int, grad: Tensor, lr: Rate) -> None:
         own = weights[first:last]
-        if weight_decay:
+        if weight_decay and is_decoupled:
+            own.mul_(1 - lr * weight_decay)
+        elif weight_decay:
             grad = grad.add(own, alpha=weight_decay)
         mean = means[first:last].lerp_(grad, 1 - first_beta)
         square = squares[first:last].mul_(second_beta).addcmul_(grad, grad, value=1 - second_beta)

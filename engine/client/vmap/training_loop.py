@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from engine.algorithm import Algorithm, Batch, Client, Loss, ModelState, Net, Phase, Tensors, accumulation, overrides
+from engine.algorithm import Algorithm, Batch, Client, Loss, ModelState, Net, Phase, Tensors, accumulated, overrides
 from engine.client.steps.cached_net import CachedNet
 from engine.client.steps.client_round import ClientProgress
 from engine.client.steps.drawing_modules import StepDraws, drawing_from
@@ -197,7 +197,7 @@ class VmapLoop:
         if phase.emit == "step":
             for member, steps in zip(self.members, taken, strict=True):
                 member.steps += steps
-                member.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
+                member.accumulated += accumulated(self.local, steps, self.local.by_step and phase.lr is None)
         if kept is not None:
             for row, buffers in enumerate(kept):
                 self.stack.load(row, self.stack.weights_of(row), buffers)
@@ -384,7 +384,8 @@ class VmapLoop:
             return self._in_place_step(phase, rate)
         where, _ = self.net.slices[phase.trainable]
         weights = self.stack.weights[:, where]
-        optimize = optimizer(self.local, weights, rate, self._memory, phase.trainable)
+        by_step = self.local.by_step and phase.lr is None
+        optimize = optimizer(self.local, weights, rate, self._memory, phase.trainable, by_step)
         hook = self._hook(where) if self._plan.hooked else None
 
         @torch.no_grad()

@@ -53,7 +53,7 @@ def weight_moves(local: Local) -> int:
     vectors, one of momentum or two of Adam, is read and written. Where the gradient is stored before it is used, as
     torch's optimizers want it, a step moves two more.
     """
-    vectors = 2 if local.optimizer == "adam" else int(local.momentum > 0)
+    vectors = {"adam": 2, "adamw": 2, "rmsprop": 1}.get(local.optimizer, 0) + int(local.momentum > 0)
     return 4 + 2 * vectors
 
 
