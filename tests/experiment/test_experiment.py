@@ -188,7 +188,7 @@ BAD: list[tuple[str | list[str], str]] = [
     ("local.lr=0", "local.lr=0: must be greater than 0"),
     ("local.lr=.nan", "local.lr=nan: must be"),
     ("local.momentum=1", "local.momentum=1: must be at least 0 and below 1"),
-    ("local.nesterov=true", "local.nesterov=True: needs momentum; set local.momentum=0.9"),
+    ("local.nesterov=true", "local.nesterov=True: needs SGD with momentum; set local.optimizer=sgd"),
     ("participation.fraction=1.2", "participation.fraction=1.2: must be greater than 0 and at most 1"),
     ("participation.count=21", "participation.count=21: must be at most partition.clients=20"),
     ("rounds=0", "rounds=0: must be at least 1 and at most 1,000,000,000"),

@@ -55,6 +55,13 @@ def _without_counters(model: nn.Module) -> None:
             module.num_batches_tracked = None
 
 
+def _norm_ranges(model: Model, norms: Sequence[str], parameters: Sequence[nn.Parameter]) -> tuple[tuple[int, int], ...]:
+    """See :attr:`ParamLayout.norms`."""
+    own = {id(p) for name in norms for p in model.get_submodule(name).parameters()}
+    ends = accumulate(p.numel() for p in parameters)
+    return tuple((end - p.numel(), end) for p, end in zip(parameters, ends, strict=True) if id(p) in own)
+
+
 class FlatNet:
     """The :class:`~engine.algorithm.Net` that is trained, over ``weights`` [P] and ``buffers`` [Q]."""
 
@@ -79,7 +86,7 @@ class FlatNet:
             features=self.model.head.in_features,
             image=image,
             has_batchnorm=bool(self.norm_names),
-            norms=self._norm_ranges(),
+            norms=_norm_ranges(self.model, self.norm_names, self.parameters),
             units=self._unit_ends(body),
         )
         # Gradients of a slice are computed for the parameters that lie in it.
@@ -197,12 +204,6 @@ class FlatNet:
         return NetAt(self, narrowed(self.model, width, divisor=divisor), train=train, frozen=False)
 
     # --- layout ---------------------------------------------------------------------------------------
-
-    def _norm_ranges(self) -> tuple[tuple[int, int], ...]:
-        """See :attr:`ParamLayout.norms`."""
-        own = {id(p) for name in self.norm_names for p in self.model.get_submodule(name).parameters()}
-        ends = accumulate(p.numel() for p in self.parameters)
-        return tuple((end - p.numel(), end) for p, end in zip(self.parameters, ends, strict=True) if id(p) in own)
 
     def _unit_ends(self, body: list[nn.Parameter]) -> tuple[int, ...]:
         """See :attr:`ParamLayout.units`: a unit ends with the last of its modules, in the order in which they come."""
