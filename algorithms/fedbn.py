@@ -30,8 +30,6 @@ from engine.algorithm import (
     Tensors,
 )
 
-PROBE_ROWS = 8
-
 
 @dataclass(frozen=True)
 class FedBN(Personalised, FedAvg):

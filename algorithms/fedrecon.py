@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from algorithms.personal_head import PersonalHead
 from algorithms.server_steps import ServerSteps
-from engine.algorithm import Context, Entries, Kind, LocalRun, Phase, Pooled, Scalar, Tensors
+from engine.algorithm import Context, Entries, Kind, LocalRun, Phase, Pooled, Scalar, Setting, Tensors
 from engine.base.declared import Doc, Ge, Gt, Le, Neutral
 from engine.base.errors import require
 
@@ -79,6 +79,10 @@ class FedRecon(ServerSteps, PersonalHead):
         super().__post_init__()
         steps, rule = self.query_steps, "is not for grad_only, where the body takes no step"
         require(steps is None or not self.grad_only, "query_steps", steps, rule, "set query_steps=null")
+
+    def check(self, setting: Setting) -> None:
+        local, rule = setting.local, "is not for fedrecon with grad_only, whose bodies take no steps at clients"
+        require(not self.grad_only or local.clip_norm is None, "local.clip_norm", local.clip_norm, rule, "leave it out")
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, FedRecon)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.personal_model import PersonalModel
-from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
+from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Setting, Tensors
 from engine.base.declared import Doc, Ge, Gt
 from engine.base.errors import require
 
@@ -59,6 +59,10 @@ class PFedMe(PersonalModel, FedAvg):
     def outer(self, inner: PhaseResult, client: Client) -> Tensor:
         """Return [P] w after a local round that came to theta = ``inner.end``."""
         return inner.start - client.context.lr * self.lam * (inner.start - inner.end)
+
+    def check(self, setting: Setting) -> None:
+        local, rule = setting.local, "is not for pfedme, whose steps have rates of their own"
+        require(not local.by_step, "local.lr_by", local.lr_by, rule, "set local.lr_by=round")
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return grad + (weights - received["phase_start"]).mul_(self.lam)  # grad f(theta) + lambda (theta - w)

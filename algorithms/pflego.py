@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from algorithms.personal_head import PersonalHead
 from algorithms.server_steps import ServerSteps
 from engine.algorithm import Context, Entries, Kind, LocalRun, ModelState, Phase, Pooled, Setting, Tensors
-from engine.base.declared import Doc, Ge, Neutral
+from engine.base.declared import Doc, Ge, Neutral, in_yaml
 from engine.base.errors import require
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Pflego(ServerSteps, PersonalHead):
         for field, value in plain.items():
             found = getattr(setting.local, field)
             rule = "is not for pflego, whose clients take plain gradients of plain rows"
-            require(found == value, f"local.{field}", found, rule, f"set local.{field}={value}")
+            require(found == value, f"local.{field}", found, rule, f"set local.{field}={in_yaml(value)}")
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, Pflego)

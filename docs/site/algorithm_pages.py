@@ -67,7 +67,7 @@ def _rules(name: str) -> Iterator[list[str]]:
     """Yield what one must know before one chooses it."""
     kind: Any = ALGORITHMS[name]
     needs = [f"`model.{field}={str(value).lower()}`" for field, value in kind.requires.model.items()]
-    needs += ["`local.optimizer=sgd`"] if kind.requires.linear_optimizer else []
+    needs += ["`local.optimizer=sgd` without `local.clip_norm`"] if kind.requires.linear_optimizer else []
     yield ["needs", ", ".join(needs)]
     if issubclass(kind, PostTraining):
         yield ["stage", "without rounds, after one that has trained"]

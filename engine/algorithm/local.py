@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
 from engine.base.errors import require
-from engine.base.section import Section
+from engine.base.section import Section, identifying
 
 
 def batches_in(epochs: float, per_pass: int) -> int:
@@ -30,6 +30,18 @@ def batches_in(epochs: float, per_pass: int) -> int:
 def _whole_as_int(number: float) -> float:
     """Make 1.0 and 1 one number, with one digest."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+LEAST = 0.01  # of the rate, at the end of a schedule that says nothing else
+# Fields that came later: in no digest at these values.
+NEUTRAL = {
+    "lr_schedule": "exponential",
+    "lr_by": "round",
+    "lr_period": None,
+    "lr_end": None,
+    "lr_warmup": 0,
+    "clip_norm": None,
+}
 
 
 class Local(Section):
@@ -66,22 +78,29 @@ class Local(Section):
             "lr * lr_end over lr_period along half a cosine or a line, and there from then on"
         ),
     ] = "exponential"
-    lr_by: Annotated[Literal["round", "step"], Doc("what counts for the schedule; steps begin anew in each phase")] = (
-        "round"
-    )
+    lr_by: Annotated[
+        Literal["round", "step"],
+        Doc("the schedule's unit: rounds of the run, through all stages, or steps of a phase"),
+    ] = "round"
     lr_decay: Annotated[
         float, Gt(0), Le(1), Doc("factor of exponential and step schedules"), Neutral(1, "is no decay")
     ] = 1.0
     lr_period: Annotated[
         int | None, Ge(1), Doc("rounds or steps, for step, cosine and linear schedules"), Neutral(None, "is none")
     ] = None
-    lr_end: Annotated[float, Ge(0), Le(1), Doc("share of lr at the end of cosine and linear schedules")] = 0.0
+    lr_end: Annotated[
+        float | None,
+        Gt(0),
+        Le(1),
+        Doc("share of lr at the end of cosine and linear schedules; above 0, since paths are divided by rates"),
+        Neutral(None, "is 0.01"),
+    ] = None
     lr_warmup: Annotated[
         int, Ge(0), Doc("rounds or steps before the schedule, of rates lr/n, 2 lr/n, ... lr"), Neutral(0, "is none")
     ] = 0
     momentum: Annotated[float, Ge(0), Lt(1), Doc("of SGD and RMSprop"), Neutral(0, "is none")] = 0.0
     nesterov: Annotated[bool, Doc("Nesterov's form of SGD's momentum"), Neutral(False, "is the plain one")] = False
-    weight_decay: Annotated[float, Ge(0), Doc("L2 in the gradient; of AdamW beside it"), Neutral(0, "is none")] = 0.0
+    weight_decay: Annotated[float, Ge(0), Doc("L2 in the gradient; adamw: beside it"), Neutral(0, "is none")] = 0.0
     clip_norm: Annotated[
         float | None,
         Gt(0),
@@ -102,19 +121,27 @@ class Local(Section):
         needs = "needs SGD with momentum"
         is_sgd = self.optimizer == "sgd" and self.momentum > 0
         require(not self.nesterov or is_sgd, "nesterov", True, needs, "set local.optimizer=sgd and local.momentum=0.9")
-        decays = self.lr_schedule in ("exponential", "step")
-        rule = f"is of exponential and step schedules, not of {self.lr_schedule}"
-        require(decays or self.lr_decay == 1, "lr_decay", self.lr_decay, rule, "set local.lr_end, or leave it out")
-        rule = f"must be given for local.lr_schedule={self.lr_schedule}, and for no exponential one"
-        given = (self.lr_period is None) == (self.lr_schedule == "exponential")
-        repair = "leave it out" if self.lr_period else f"set it to the number of {self.lr_by}s"
-        require(given, "lr_period", self.lr_period, rule, repair)
+        ends, rule = self.lr_schedule in ("cosine", "linear"), f"is not of local.lr_schedule={self.lr_schedule}"
+        require(not ends or self.lr_decay == 1, "lr_decay", self.lr_decay, rule, "set local.lr_end, or leave it out")
+        require(ends or self.lr_end is None, "lr_end", self.lr_end, rule, "set local.lr_decay, or leave it out")
+        exponential = self.lr_schedule == "exponential"
+        require(not exponential or self.lr_period is None, "lr_period", self.lr_period, rule, "leave it out")
+        rule, repair = f"is needed for local.lr_schedule={self.lr_schedule}", f"set it to a number of {self.lr_by}s"
+        require(exponential or self.lr_period is not None, "lr_period", self.lr_period, rule, repair)
         return self
+
+    def identity(self) -> dict[str, Any]:
+        """Return the fields that a result depends on; those that came later not where they change nothing."""
+        return identifying(self.model_dump(mode="json"), NEUTRAL)
 
     @property
     def is_plain_sgd(self) -> bool:
         """True if a step is the gradient times the round's rate, and nothing else."""
         return self.optimizer == "sgd" and not (self.momentum or self.weight_decay or self.clip_norm or self.by_step)
+
+    def of_phase(self, lr: float | None) -> Local:
+        """Return the section for a phase with a rate ``lr`` of its own, or None: no schedule changes such a rate."""
+        return self if lr is None or not self.by_step else self.model_copy(update={"lr_by": "round"})
 
     @property
     def by_step(self) -> bool:
@@ -123,8 +150,10 @@ class Local(Section):
 
     def lr_at(self, round: int) -> float:
         """Return the learning rate in ``round`` (from 1), before what each step makes of it."""
-        if self.lr_by == "step" or (self.lr_warmup == 0 and self.lr_period is None):
-            return self.lr if self.lr_by == "step" else self.lr * self.lr_decay ** (round - 1)
+        if self.lr_by == "step":
+            return self.lr
+        if self.lr_warmup == 0 and self.lr_schedule == "exponential":
+            return self.lr * self.lr_decay ** (round - 1)
         return self.lr * float(self.factor(torch.tensor(round - 1)))
 
     def clipped(self, gradient: Tensor) -> Tensor:
@@ -145,5 +174,6 @@ class Local(Section):
         else:
             share = (past / self.lr_period).clamp_max(1)
             left = (1 + torch.cos(math.pi * share)) / 2 if self.lr_schedule == "cosine" else 1 - share
-            factor = self.lr_end + (1 - self.lr_end) * left
+            end = LEAST if self.lr_end is None else self.lr_end
+            factor = end + (1 - end) * left
         return torch.where(count < self.lr_warmup, (count + 1) / max(self.lr_warmup, 1), factor)

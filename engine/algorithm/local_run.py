@@ -93,9 +93,9 @@ def accumulation(momentum: float, steps: Scalar, nesterov: bool = False) -> Scal
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
-def accumulated(local: Local, steps: int, by_step: bool) -> float:
-    """Return :func:`accumulation` of a phase's ``steps``, in units of its first rate; by_step: they have a schedule."""
-    if not by_step:
+def accumulated(local: Local, steps: int) -> float:
+    """Return :func:`accumulation` of a phase's ``steps``, in units of the rate before the schedule of ``local``."""
+    if not local.by_step:
         return float(accumulation(local.momentum, steps, local.nesterov))
     velocity = total = 0.0
     for factor in local.factor(torch.arange(steps)).tolist():

@@ -132,10 +132,10 @@ class ParamLayout:
         return torch.cat((body, head), dim=-1)
 
     def norm_mask(self, weights: Tensor) -> Tensor:
-        """Return booleans [P], True for BatchNorm's own of ``weights`` [P]."""
+        """Return booleans [..., P], True for BatchNorm's own of ``weights`` [..., P]."""
         mask = torch.zeros_like(weights, dtype=torch.bool)
         for start, stop in self.norms:
-            mask[start:stop] = True
+            mask[..., start:stop] = True
         return mask
 
     def part(self, where: slice) -> ParamLayout:

@@ -83,7 +83,7 @@ def on_the_server(what: str, given: Mapping[str, Tensor] | None = None) -> Itera
 
 
 def first_other(before: Mapping[str, object], now: Mapping[str, object]) -> str | None:
-    """Return the first name under which two mappings have different values, or one has none."""
+    """Return the first name under which two mappings have different values; one that is missing is None."""
     return next((name for name in {**before, **now} if before.get(name) != now.get(name)), None)
 
 

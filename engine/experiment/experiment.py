@@ -243,7 +243,7 @@ class Experiment(Section):
         ]
         if not isinstance(self.data, OWN_DATA) and is_ours(type(self.data)):  # the same wherever it lies
             values["data"].pop("root", None)
-        values["stages"] = [stage.to_mapping() for stage in self.chain]
+        values["stages"] = [stage.identity() for stage in self.chain]
         for section in ("client_models", "stop"):
             if not values[section]:
                 del values[section]

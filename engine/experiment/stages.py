@@ -53,6 +53,13 @@ class Stage(Section):
             del values["changes"]
         return values
 
+    def identity(self) -> dict[str, Any]:
+        """Return the mapping's fields that a result depends on, see :meth:`Local.identity`."""
+        values = self.to_mapping() | {"local": self.local.identity()}
+        for change, written in zip(self.changes, values.get("changes", ()), strict=True):
+            written["local"] = change.local.identity()
+        return values
+
 
 class WrittenStage(Section):
     """A stage as it is written: what it leaves out it has from the experiment, field by field."""

@@ -47,7 +47,8 @@ class Model(nn.Module):
     def __init__(self, body: nn.Module, head: nn.Linear, tap_names: tuple[str, ...] = ()) -> None:
         super().__init__()
         rule, repair = "is no head: one linear layer gives the scores", "put what comes before that layer into the body"
-        require(isinstance(getattr(head, "weight", None), Tensor), "model", type(head).__name__, rule, repair)
+        is_layer = isinstance(getattr(head, "weight", None), Tensor) and hasattr(head, "out_features")
+        require(is_layer, "model", type(head).__name__, rule, repair)
         self.body = body  # registered first: in the flat vector the head is the tail
         self.head = head
         for name in tap_names:

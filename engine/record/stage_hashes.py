@@ -38,7 +38,7 @@ def stage_hash(
     if round is not None:
         changes = tuple(change for change in stage.changes if change.round <= round)
         stage = stage.model_copy(update={"changes": changes})
-    own = stage.to_mapping()
+    own = stage.identity()
     for key in ("name", "needs", "rounds"):
         del own[key]
     by_name = {other.name: other for other in experiment.chain}

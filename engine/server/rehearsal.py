@@ -52,8 +52,10 @@ def rehearse(federation: Federation, stage: Stage, server: Tensors, context: Con
         made.append({f"server[{name!r}]": bits(tensor) for name, tensor in entries.items()})
     if len(made) == len(results) + 1:
         twice.check_same(who, "aggregate", made[0], made[-1], reached)
-    twice.check_same(who, "broadcast", bits(received), bits(broadcast(algorithm, server, context)), reached)
+    again = broadcast(algorithm, server, context)
     require_unwritten(f"{who} writes into server", first_other(given, bits(server)))
+    first, second = ({f"received[{name!r}]": bits(own) for name, own in one.items()} for one in (received, again))
+    twice.check_same(who, "broadcast", first, second, reached)
     if not results:
         log.warning("%s is not tried twice, since rounds of clients %s take too long or fail", who, ids)
     log.info("twice the same: %s, tried by clients %s in %.2f s", who, ids, time.perf_counter() - began)

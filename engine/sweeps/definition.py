@@ -143,21 +143,21 @@ class Sweep:
         self._check_functions()
 
     def _check_functions(self) -> None:
-        """Refuse what ``sample_from`` calls where it gives trials of one cell several values: a cell has one setting.
-
-        Or gives others whenever it is asked, so that the sweep could not be resumed.
+        """Refuse a function of ``sample_from`` that comes to other values when it is asked again, with which the sweep
+        could not go on, and one that gives trials of one cell several: a cell has one setting.
         """
-        names = [name for name, value in self._whole_space().items() if is_called(value)]
+        space = self._whole_space()
+        names, axes = ([name for name, value in space.items() if is_called(value) == yes] for yes in (True, False))
         if not names or isinstance(self.search, Optuna):
             return
-        settings, cells = self.settings(), dict[str, dict[str, Any]]()
-        again = self.settings()
-        for one, other in zip(settings, again, strict=True):
-            first = cells.setdefault(self.label(one), one)
+        cells, repair = dict[Any, dict[str, Any]](), "let it follow from spec.config, and draw by tune.choice"
+        for one, again in zip(self.settings(), self.settings(), strict=True):
+            first = cells.setdefault(key([one[name] for name in axes]), one)
             for name in names:
-                same = key(one[name]) == key(other[name]) == key(first[name])
+                rule = "comes to another value each time it is asked"
+                require(repr(one[name]) == repr(again[name]), "space", name, rule, repair)
                 rule = "comes to several values for one setting of all else: a cell would hold several settings"
-                require(same, "space", name, rule, "let it follow from spec.config, and draw by tune.choice")
+                require(repr(one[name]) == repr(first[name]), "space", name, rule, repair)
 
     def _check_search(self) -> None:
         if isinstance(self.search, Optuna):

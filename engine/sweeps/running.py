@@ -260,7 +260,7 @@ def _job(
 @contextmanager
 def _writing_in_tune(folder: Path) -> Iterator[None]:
     """Tell of a disk that failed while Tune was at work, which tells of an error in another one's text, or reads what
-    it could write in part alone. What Ray logs meanwhile is one line each, without a traceback.
+    it could write in part alone. What Ray logs meanwhile is without tracebacks.
     """
     handlers = logging.getLogger("ray").handlers
     for handler in handlers:

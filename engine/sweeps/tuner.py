@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -186,9 +187,11 @@ class _Within:
     def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
         for name, domain in self._domains.items():
             top = domain.upper - 1 if isinstance(domain, Integer) else domain.upper  # an integer's end is exclusive
-            sampler, value = domain.get_sampler(), min(max(config[name], domain.lower), top)
-            step = getattr(sampler, "q", None)  # of one that draws multiples
-            config[name] = value if step is None else type(value)(round(value / step) * step)
+            value, step = min(max(config[name], domain.lower), top), getattr(domain.get_sampler(), "q", None)
+            if step is not None:  # multiples alone are drawn
+                least, most = math.ceil(domain.lower / step), math.floor(domain.upper / step)
+                value = type(value)(min(max(round(value / step), least), most) * step)
+            config[name] = value
         return config
 
 

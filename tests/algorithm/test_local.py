@@ -29,7 +29,7 @@ SCHEDULES: dict[str, tuple[dict[str, Any], Scheduler]] = {
     "warm-up, then linear": (
         {"lr_schedule": "linear", "lr_period": 4, "lr_warmup": 3},
         lambda own: lr_scheduler.SequentialLR(
-            own, [lr_scheduler.LinearLR(own, 1 / 3, 1.0, 2), lr_scheduler.LinearLR(own, 1.0, 0.0, 4)], [3]
+            own, [lr_scheduler.LinearLR(own, 1 / 3, 1.0, 2), lr_scheduler.LinearLR(own, 1.0, 0.01, 4)], [3]
         ),
     ),
 }
@@ -64,21 +64,25 @@ def test_steps_with_a_schedule_are_counted_by_what_they_put_into_a_delta(momentu
     for factor in local.factor(torch.arange(7)).tolist():
         optimizer.param_groups[0]["lr"], weight.grad = 0.5 * factor, torch.ones_like(weight)
         optimizer.step()
-    assert accumulated(local, 7, by_step=True) == pytest.approx(-weight.item() / 0.5, rel=1e-14)
+    assert accumulated(local, 7) == pytest.approx(-weight.item() / 0.5, rel=1e-14)
     plain = accumulation(momentum, 7, nesterov)
-    assert accumulated(local, 7, by_step=False) == plain != accumulated(local, 7, by_step=True)
+    assert accumulated(local.of_phase(0.1), 7) == plain != accumulated(local, 7)
 
 
 REFUSED: dict[str, dict[str, Any]] = {
     "momentum=0.9: is of sgd and rmsprop, not of adam": {"optimizer": "adam", "momentum": 0.9},
     "nesterov=True: needs SGD with momentum": {"nesterov": True},
-    "lr_decay=0.9: is of exponential and step schedules, not of cosine": {
+    "lr_end=0.1: is not of local.lr_schedule=exponential": {"lr_end": 0.1},
+    "lr_decay=0.9: is not of local.lr_schedule=cosine": {
         "lr_schedule": "cosine",
         "lr_period": 3,
         "lr_decay": 0.9,
     },
-    "lr_period=None: must be given for local.lr_schedule=step": {"lr_schedule": "step", "lr_decay": 0.5},
-    "lr_period=3: must be given .* and for no exponential one; leave it out": {"lr_period": 3},
+    "lr_period=None: is needed for local.lr_schedule=step; set it to a number of rounds": {
+        "lr_schedule": "step",
+        "lr_decay": 0.5,
+    },
+    "lr_period=3: is not of local.lr_schedule=exponential; leave it out": {"lr_period": 3},
 }
 
 

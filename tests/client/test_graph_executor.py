@@ -601,7 +601,7 @@ def test_stacked_optimizers_are_those_of_torch(local: Local, as_tensor: bool) ->
     theirs = [kinds.get(local.optimizer, torch.optim.SGD)([row], **fields) for row in single]
     schedules = [schedule_of_torch(own, local) for own in theirs] if local.by_step else []
     rate = torch.tensor(0.1, dtype=torch.float64) if as_tensor else 0.1
-    step = optimizer(local, weights, rate, Memory(), "all", local.by_step)
+    step = optimizer(local, weights, rate, Memory(), "all")
     for number, grad in enumerate(grads):
         last = 3 if number % 2 else 2  # the third client takes part in every other step
         step(0, last, grad[:last].clone())

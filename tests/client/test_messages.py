@@ -108,7 +108,7 @@ TABLE: list[tuple[str, Row]] = [
     ("fedproto", Row(prototypes, prototypes, client=model, server=prototypes)),
     ("fedrod", Row(client=lambda d, b: CLASSES * HEAD_ROW)),  # its head has all rows
     # BatchNorm has as many scales and shifts as running statistics, all of them a client's own.
-    ("fedbn", Row(down=lambda d, b: d - b, up=lambda d, b: d - b, client=lambda d, b: 2 * b, server=lambda d, b: d)),
+    ("fedbn", Row(down=lambda d, b: d - b, up=lambda d, b: d - b, client=lambda d, b: 2 * b)),
     ("clsprox", Row()),
     ("clsnorm", Row()),
     # A gradient of the body; the server keeps Adam's two moments of it and counts its steps.

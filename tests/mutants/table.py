@@ -483,8 +483,8 @@ DATA = (
 EXPERIMENT = (
     mutant(
         "a rate that decays a round early",
-        "else self.lr * self.lr_decay ** (round - 1)",
-        "else self.lr * self.lr_decay**round",
+        "return self.lr * self.lr_decay ** (round - 1)",
+        "return self.lr * self.lr_decay**round",
         "test_golden.py::test_one_client_is_plain_training",
         "test_driver.py::test_two_stages_go_on_counting",
     ),

@@ -253,7 +253,10 @@ FOUND: dict[str, tuple[type[FedAvg], str]] = {
     "a generator of numpy": (with_told(lambda run: OF_NUMPY.random()), f"{AGAIN} what a class"),
     "Python's module random": (with_told(lambda run: random.random()), f"{AGAIN} what a class"),
     "the server's step": (InAggregate, f"server['weights'] when aggregate is computed again .*by {HERE}.CACHE.rounds:"),
-    "what is sent": (Broadcasting, r"another weights when broadcast is computed again .*by Broadcasting.count:"),
+    "what is sent": (
+        Broadcasting,
+        "another received['weights'] when broadcast is computed again .*by Broadcasting.count:",
+    ),
     "predictions": (
         InPredict,
         "another score when the test of the same weights is computed again .*CACHE.batches:",

@@ -183,8 +183,8 @@ class SequentialLoop:
         context = self.progress.phase_client.context
         client = replace(self.progress.phase_client, context=replace(context, layout=context.layout.part(where)))
         self.progress.lr = self.progress.phase_client.context.lr if phase.lr is None else phase.lr
-        by_step = self.local.by_step and phase.lr is None
-        step = _optimizer(weights, self.local, self.progress.lr, by_step)
+        local = self.local.of_phase(phase.lr)
+        step = _optimizer(weights, local, self.progress.lr)
         plain = self._is_plain(phase)
         hook = self.algorithm.gradient if self._acts("gradient", phase) else None
         steps = 0
@@ -200,12 +200,12 @@ class SequentialLoop:
             if self.stops_unless_finite and not is_finite(self.net.weights):
                 raise NotFinite(self.progress.steps + steps)
         self.progress.steps += steps
-        self.progress.accumulated += accumulated(self.local, steps, by_step)
+        self.progress.accumulated += accumulated(local, steps)
 
     def _is_plain(self, phase: Phase) -> bool:
         """Return whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
         is_small = self.progress.order.batch_size(phase) != "full"
-        return self.local.is_plain_sgd and is_small and not self._acts("gradient", phase)
+        return self.local.of_phase(phase.lr).is_plain_sgd and is_small and not self._acts("gradient", phase)
 
     def _emit(self, net: Net, batch_of: BatchOf, inputs: Iterator[Sequence[Inputs]], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]
@@ -314,15 +314,14 @@ def chunks(positions: Tensor) -> tuple[Tensor, ...]:
     return positions.tensor_split(-(-positions.shape[-1] // CHUNK), dim=-1)
 
 
-def _optimizer(weights: Tensor, local: Local, lr: float, by_step: bool) -> Callable[[Tensor], None]:
-    """A step of torch.optim on ``weights`` for a gradient; fresh each time, so no client keeps momentum.
-
-    by_step: the rate follows the schedule of ``local``.
-    """
-    take, taken = _sgd(weights, local) if local.optimizer == "sgd" else _adaptive(weights, local), count()
+def _optimizer(weights: Tensor, local: Local, lr: float) -> Callable[[Tensor], None]:
+    """A step of torch.optim on ``weights`` for a gradient; fresh each time, so no client keeps momentum."""
+    take = _sgd(weights, local) if local.optimizer == "sgd" else _adaptive(weights, local)
+    taken = count()
 
     def step(grad: Tensor) -> None:
-        take(local.clipped(grad), lr * float(local.factor(torch.tensor(next(taken)))) if by_step else lr)
+        rate = lr * float(local.factor(torch.tensor(next(taken)))) if local.by_step else lr
+        take(local.clipped(grad), rate)
 
     return step
 

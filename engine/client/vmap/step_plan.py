@@ -52,7 +52,7 @@ def step_plans(
             objective=loss_of(algorithm, context, phase.name),
             dense=dense,
             hooked=hooked,
-            in_place=local.is_plain_sgd and not hooked and phase.emit == "step" and not full,
+            in_place=local.of_phase(phase.lr).is_plain_sgd and not hooked and phase.emit == "step" and not full,
             draws=draws,
             own_loss=own,
             head=cached and dense is not None,

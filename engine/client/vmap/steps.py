@@ -22,19 +22,21 @@ Optimize = Callable[[int, int, Tensor], None]  # a step of clients [first, last)
 Step = Callable[[int, int, Tensor, Rate], None]  # the same by a rate
 
 
-def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str, by_step: bool = False) -> Optimize:
+def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
     """Make an optimizer of ``weights`` [K, n], the ``part`` that is trained; fresh, so that no client keeps
-    momentum. by_step: the rate follows the schedule of ``local``, for each client by the steps that it has taken.
+    momentum. A schedule by steps goes, for each client, by those that it has taken.
     """
     if local.optimizer in ("adam", "adamw"):
         take = adam(weights, memory, part, weight_decay=local.weight_decay, is_decoupled=local.optimizer == "adamw")
     else:
         take = (_sgd if local.optimizer == "sgd" else _rmsprop)(local, weights, memory, part)
-    taken = memory.rows(f"scheduled steps of {part}", weights.new_zeros(len(weights), 1, dtype=torch.float64))
+    taken = weights.new_zeros(len(weights), 1, dtype=torch.float64)
+    if local.by_step:
+        taken = memory.rows(f"scheduled steps of {part}", taken)
 
     def step(first: int, last: int, grad: Tensor) -> None:
         rate = lr
-        if by_step:
+        if local.by_step:
             rate = (lr * local.factor(taken[first:last])).to(weights.dtype)  # [k, 1]
             taken[first:last].add_(1)
         take(first, last, local.clipped(grad), rate)
@@ -87,7 +89,8 @@ def _rmsprop(local: Local, weights: Tensor, memory: Memory, part: str) -> Step:
     return step
 
 
-EPS, SMOOTHING = 1e-8, 0.99  # torch.optim.Adam's and RMSprop's; RMSprop's
+EPS = 1e-8  # of torch.optim.Adam and RMSprop
+SMOOTHING = 0.99  # of torch.optim.RMSprop
 
 
 def adam(

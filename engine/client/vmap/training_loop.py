@@ -197,7 +197,7 @@ class VmapLoop:
         if phase.emit == "step":
             for member, steps in zip(self.members, taken, strict=True):
                 member.steps += steps
-                member.accumulated += accumulated(self.local, steps, self.local.by_step and phase.lr is None)
+                member.accumulated += accumulated(self.local.of_phase(phase.lr), steps)
         if kept is not None:
             for row, buffers in enumerate(kept):
                 self.stack.load(row, self.stack.weights_of(row), buffers)
@@ -384,8 +384,8 @@ class VmapLoop:
             return self._in_place_step(phase, rate)
         where, _ = self.net.slices[phase.trainable]
         weights = self.stack.weights[:, where]
-        by_step = self.local.by_step and phase.lr is None
-        optimize = optimizer(self.local, weights, rate, self._memory, phase.trainable, by_step)
+        local = self.local.of_phase(phase.lr)
+        optimize = optimizer(local, weights, rate, self._memory, phase.trainable)
         hook = self._hook(where) if self._plan.hooked else None
 
         @torch.no_grad()
