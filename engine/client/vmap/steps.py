@@ -30,18 +30,21 @@ def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str
         take = adam(weights, memory, part, weight_decay=local.weight_decay, is_decoupled=local.optimizer == "adamw")
     else:
         take = (_sgd if local.optimizer == "sgd" else _rmsprop)(local, weights, memory, part)
-    taken = weights.new_zeros(len(weights), 1, dtype=torch.float64)
-    if local.by_step:
-        taken = memory.rows(f"scheduled steps of {part}", taken)
+    taken = _counts(weights, memory, f"scheduled steps of {part}") if local.by_step else None
 
     def step(first: int, last: int, grad: Tensor) -> None:
         rate = lr
-        if local.by_step:
+        if taken is not None:
             rate = (lr * local.factor(taken[first:last])).to(weights.dtype)  # [k, 1]
             taken[first:last].add_(1)
         take(first, last, local.clipped(grad), rate)
 
     return step
+
+
+def _counts(weights: Tensor, memory: Memory, name: str) -> Tensor:
+    """Steps that each client has taken [K, 1], where a replayed step can count them."""
+    return memory.rows(name, weights.new_zeros(len(weights), 1, dtype=torch.float64))
 
 
 def descend(weights: Tensor, gradient: Tensor | Product, lr: Rate) -> None:
@@ -106,7 +109,7 @@ def adam(
     """
     means = memory.rows(f"means of {part}", torch.zeros_like(weights))
     squares = memory.rows(f"squares of {part}", torch.zeros_like(weights))
-    counts = memory.rows(f"steps of {part}", weights.new_zeros(len(weights), 1, dtype=torch.float64))
+    counts = _counts(weights, memory, f"steps of {part}")
     first_beta, second_beta = betas
 
     def step(first: int, last: int, grad: Tensor, lr: Rate) -> None:
