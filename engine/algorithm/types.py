@@ -65,10 +65,13 @@ class Entry:
         traffic: when the broadcast of it is counted. "round": in every round, for each client of the cohort. "once": at
             the start of the stage, for every client, since it does not change within the stage. "derivable":
             never, since clients can compute it from what they have
+        bits: what a number of it takes to send, for uploads that are quantised or signs alone. None: those of the run's
+            precision; whole numbers as much. Traffic counts such an entry as the floats that it would fill
     """
 
     kind: Kind
     traffic: Traffic = "round"
+    bits: int | None = None
 
 
 Entries = Mapping[str, Kind | Entry]  # a plain kind stands for Entry(kind), with traffic in every round

@@ -336,7 +336,7 @@ class JobRunner:
             loss_before=trained.loss_before,
             loss_after=trained.loss_after,
             local_accuracy=self._local_accuracy(job, trained) if job.test_locally else None,
-            floats_up=floats(trained.upload) + trained.buffers.numel(),
+            floats_up=floats(trained.upload, job.algorithm.entries, trained.weights.dtype) + trained.buffers.numel(),
             seconds=seconds,
             actor=self.actor,
         )

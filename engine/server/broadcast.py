@@ -57,8 +57,9 @@ def addressed(
 def count_floats_down(algorithm: Algorithm, received: Tensors, rows: Tensors) -> int:
     """Count the numbers that each client of a round receives, but for what it can derive or has got once."""
     known = algorithm.with_traffic("derivable") | algorithm.with_traffic("once")
-    shared = floats({name: tensor for name, tensor in received.items() if name not in known})
-    return shared + floats({name: tensor[0] for name, tensor in rows.items()})
+    alike = {name: tensor for name, tensor in received.items() if name not in known}
+    own, dtype = {name: tensor[0] for name, tensor in rows.items()}, received["buffers"].dtype
+    return sum(floats(entries, algorithm.entries, dtype) for entries in (alike, own))
 
 
 def count_sent_once(algorithm: Algorithm, received: Tensors) -> int:
@@ -66,7 +67,8 @@ def count_sent_once(algorithm: Algorithm, received: Tensors) -> int:
     broadcast.
     """
     once = algorithm.with_traffic("once")
-    return floats({name: tensor for name, tensor in received.items() if name in once})
+    entries = {name: tensor for name, tensor in received.items() if name in once}
+    return floats(entries, algorithm.entries, received["buffers"].dtype)
 
 
 def block_calls(

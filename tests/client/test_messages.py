@@ -105,7 +105,7 @@ TABLE: list[tuple[str, Row]] = [
     ("fedlc", Row()),
     ("fedsam", Row()),
     ("fedala", Row(client=lambda d, b: 2 * d)),  # its last weights, and their mix
-    # Two models down; one up with its number and the client's rows. 
+    # Two models down; one up with its number and the client's rows.
     ("ifca", Row(down=lambda d, b: 2 * d + b, up=lambda d, b: d + b + 2, server=lambda d, b: 2 * d)),
     ("fedrs", Row()),
     # Prototypes of the classes, and which there are, or their weights; weights travel once.

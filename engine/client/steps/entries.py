@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from engine.algorithm import Algorithm, Client, Kind, ParamLayout, Tensors, labels
+from engine.algorithm import Algorithm, Client, Entries, Entry, Kind, ParamLayout, Tensors, labels
 
+NOTHING_DECLARED: Entries = MappingProxyType({})
 SHAPES: dict[Kind, Callable[[ParamLayout], tuple[int, ...]]] = {
     Kind.VECTOR: lambda layout: (layout.size,),
     Kind.BODY: lambda layout: (layout.body,),
@@ -123,9 +125,16 @@ def _extremes(tensor: Tensor) -> Tensor:
     return torch.stack(torch.aminmax(tensor))
 
 
-def floats(entries: Mapping[str, Tensor]) -> int:
-    """Numbers that travel; an integer counts as one."""
-    return sum(math.prod(tensor.shape) for tensor in entries.values())
+def floats(
+    entries: Mapping[str, Tensor], declared: Entries = NOTHING_DECLARED, dtype: torch.dtype = torch.float32
+) -> int:
+    """Count the numbers that travel; an integer is one, and an entry with ``bits`` as many of ``dtype`` as it fills."""
+    total = 0
+    for name, tensor in entries.items():
+        entry, numbers = declared.get(name), math.prod(tensor.shape)
+        bits = entry.bits if isinstance(entry, Entry) else None
+        total += numbers if bits is None else math.ceil(numbers * bits / (8 * dtype.itemsize))
+    return total
 
 
 def copied(entries: Tensors, device: torch.device) -> Tensors:
