@@ -72,13 +72,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Name the tests that failed and then passed (``--reruns``): they fail nothing, and are to be looked at."""
-    again = {report.nodeid for report in terminalreporter.getreports("rerun")}
-    flaky = sorted(again & {report.nodeid for report in terminalreporter.getreports("passed")})
+    """Show how tests failed that then passed (``--reruns``): they fail nothing, and are to be looked at."""
+    again = {report.nodeid: report for report in terminalreporter.getreports("rerun")}
+    flaky = sorted(again.keys() & {report.nodeid for report in terminalreporter.getreports("passed")})
     if flaky:
         terminalreporter.section(f"flaky: {len(flaky)} passed when they were run again")
         for test in flaky:
             terminalreporter.line(test)
+            terminalreporter.line(again[test].longreprtext)
 
 
 def pytest_collection_finish() -> None:
