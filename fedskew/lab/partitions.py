@@ -71,16 +71,10 @@ def _held(axes: Axes, counts: np.ndarray, classes: Sequence[str] = ()) -> str:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     sizes = counts.sum(axis=1)
     held = f"{clients:,} clients of {sizes.min():,} to {sizes.max():,} samples"
-    held += f", largest class {percent(_largest_share(counts))} on average. "
-    return f"{held}{_skew_in_words(counts)}{drawn}"
-
-
-def _skew_in_words(counts: np.ndarray) -> str:
-    if not counts.any():
-        return ""
-    hellinger, jensen_shannon, variation, classes = skew(counts).values()
-    distances = f"Hellinger {hellinger:.2f}, Jensen-Shannon {jensen_shannon:.2f}, total variation {variation:.2f}"
-    return f"From the classes of all samples: {distances}; {classes:.1f} effective classes a client. "
+    hellinger, jensen_shannon, variation, effective = skew(counts).values()
+    held += f", largest class {percent(_largest_share(counts))} on average, {effective:.1f} effective classes. From the"
+    held += f" classes of all samples: Hellinger {hellinger:.2f}, Jensen-Shannon {jensen_shannon:.2f}, total variation"
+    return f"{held} {variation:.2f}. {drawn}"
 
 
 def _name_classes(axes: Axes, num_classes: int, classes: Sequence[str]) -> None:
