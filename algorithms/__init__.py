@@ -9,6 +9,7 @@ from algorithms.cfl_amalgam import CflAmalgam
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
 from algorithms.ditto import Ditto
+from algorithms.fedala import FedAla
 from algorithms.fedavg import FedAvg
 from algorithms.fedavg_local import FedAvgLocal
 from algorithms.fedavgm import FedAvgM
@@ -28,7 +29,9 @@ from algorithms.fedrecon import FedRecon
 from algorithms.fedrep import FedRep
 from algorithms.fedrod import FedROD
 from algorithms.fedrs import FedRS
+from algorithms.fedsam import FedSam
 from algorithms.fedser import FedSer
+from algorithms.ifca import Ifca
 from algorithms.iid_calibration import IidCalibration
 from algorithms.local import LocalOnly
 from algorithms.mixup_local import MixupLocal
@@ -66,6 +69,7 @@ ALGORITHMS = Registry(
         "mixup_local": MixupLocal,
         "cbfl": Cbfl,
         "fedser": FedSer,
+        "fedsam": FedSam,
         "clsprox": ClsProx,
         "clsnorm": ClsNorm,
         "pflego": Pflego,
@@ -78,6 +82,8 @@ ALGORITHMS = Registry(
         "ditto": Ditto,
         "pfedme": PFedMe,
         "perfedavg": PerFedAvg,
+        "fedala": FedAla,
+        "ifca": Ifca,
         "fedproto": FedProto,
         "fedrod": FedROD,
         "fedbn": FedBN,

@@ -48,6 +48,7 @@ from engine.algorithm import (
     Batch,
     Client,
     Clients,
+    ClientTools,
     ClientView,
     Cohort,
     Compute,
@@ -61,7 +62,6 @@ from engine.algorithm import (
     Requires,
     Setting,
     Tensors,
-    TrainingTools,
     idle_when,
 )
 from engine.base.declared import Doc, Ge, Gt, Neutral
@@ -247,7 +247,7 @@ class Cbfl(Generative, FedAvg):
 
     # --- on a client ----------------------------------------------------------------------------------
 
-    def client_setup(self, tools: TrainingTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
+    def client_setup(self, tools: ClientTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
         made: Tensors = {"own_counts": client.class_counts.cpu()}
         if self.generator != "gaussian_noise":
             generator_outline(self.spec(client.context.layout))  # draws, which must not be left to a mapped loss

@@ -74,8 +74,8 @@ class FedNova(FedAvgM):
             "a_k is known for a proximal term or for momentum, not for both",
             "set algorithm.mu=0 or local.momentum=0",
         )
-        rule = "is not for a_k of a proximal term, which is known for one rate a round"
-        require(self.mu == 0 or not local.by_step, "local.lr_by", local.lr_by, rule, "set local.lr_by=round")
+        if self.mu > 0 and local.by_step:
+            local.demand("is not for a_k of a proximal term, which is known for one rate a round", lr_by="round")
         require(
             local.lr * self.mu < 1,
             "algorithm.mu",

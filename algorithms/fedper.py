@@ -17,7 +17,7 @@ import torch
 from algorithms.personal_head import PersonalHead
 from engine.algorithm import Client, Context, Entries, Entry, Kind, LocalRun, ModelState, ParamLayout, Pooled, Tensors
 from engine.base.declared import Doc, Ge, Neutral
-from engine.base.errors import ConfigError, require
+from engine.base.errors import require
 
 if TYPE_CHECKING:
     from engine.algorithm import Algorithm
@@ -45,16 +45,7 @@ class FedPer(PersonalHead):
 
     def base_size(self, layout: ParamLayout) -> int:
         """Return how many of a weight vector's numbers are shared."""
-        if self.layers == 1:
-            return layout.body
-        if self.layers > len(layout.units):
-            raise ConfigError(
-                "algorithm.layers",
-                self.layers,
-                f"leaves no block to share: the model has {len(layout.units)} below its head",
-                f"set it to {max(len(layout.units), 1)} or less",
-            )
-        return layout.units[-self.layers]
+        return personal_from(self.layers, layout)
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, FedPer)
@@ -91,3 +82,13 @@ class FedPer(PersonalHead):
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         base = pooled.mean["base"]
         return {**server, "weights": torch.cat((base, server["weights"][len(base) :].to(base)))}
+
+
+def personal_from(layers: int, layout: ParamLayout) -> int:
+    """Return where in a weight vector the top ``layers`` begin: the head, then blocks from the last on."""
+    if layers == 1:
+        return layout.body
+    blocks = len(layout.units)
+    rule = f"leaves no block to share: the model has {blocks} below its head"
+    require(layers <= blocks, "algorithm.layers", layers, rule, f"set it to {max(blocks, 1)} or less")
+    return layout.units[-layers]

@@ -81,8 +81,10 @@ class FedRecon(ServerSteps, PersonalHead):
         require(steps is None or not self.grad_only, "query_steps", steps, rule, "set query_steps=null")
 
     def check(self, setting: Setting) -> None:
-        local, rule = setting.local, "is not for fedrecon with grad_only, whose bodies take no steps at clients"
-        require(not self.grad_only or local.clip_norm is None, "local.clip_norm", local.clip_norm, rule, "leave it out")
+        if self.grad_only:
+            setting.local.demand(
+                "is not for fedrecon with grad_only, whose bodies take no steps at clients", clip_norm=None
+            )
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, FedRecon)

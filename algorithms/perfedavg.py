@@ -22,7 +22,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Context, Net, Personalised, Phase, Requires, Setting, Tensors, idle_when
-from engine.base.declared import Doc, Ge, Neutral, in_yaml
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
 
 
@@ -42,11 +42,9 @@ class PerFedAvg(Personalised, FedAvg):
         rule = "is not for perfedavg, whose loss of many rows is no mean over parts of them"
         full = self.alpha > 0 and local.batch_size == "full"
         require(not full, "local.batch_size", local.batch_size, rule, "set it to a number")
-        plain = {"optimizer": "sgd", "nesterov": False, "clip_norm": None}
-        for field, value in plain.items() if self.alpha > 0 else ():
-            found = getattr(local, field)
+        if self.alpha > 0:
             rule = "is not for perfedavg, whose clients adapt by one plain gradient step"
-            require(found == value, f"local.{field}", found, rule, f"set local.{field}={in_yaml(value)}")
+            local.demand(rule, optimizer="sgd", nesterov=False, clip_norm=None)
 
     @idle_when(lambda self, context, phase: self.alpha == 0 or phase == "adapt")
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:

@@ -61,8 +61,8 @@ class PFedMe(PersonalModel, FedAvg):
         return inner.start - client.context.lr * self.lam * (inner.start - inner.end)
 
     def check(self, setting: Setting) -> None:
-        local, rule = setting.local, "is not for pfedme, whose steps have rates of their own"
-        require(not local.by_step, "local.lr_by", local.lr_by, rule, "set local.lr_by=round")
+        if setting.local.by_step:
+            setting.local.demand("is not for pfedme, whose steps have rates of their own", lr_by="round")
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return grad + (weights - received["phase_start"]).mul_(self.lam)  # grad f(theta) + lambda (theta - w)

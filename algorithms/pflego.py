@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from algorithms.personal_head import PersonalHead
 from algorithms.server_steps import ServerSteps
 from engine.algorithm import Context, Entries, Kind, LocalRun, ModelState, Phase, Pooled, Setting, Tensors
-from engine.base.declared import Doc, Ge, Neutral, in_yaml
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Neutral
 
 if TYPE_CHECKING:
     from engine.algorithm import Algorithm
@@ -68,11 +67,9 @@ class Pflego(ServerSteps, PersonalHead):
     symbols: ClassVar[Mapping[str, str]] = {"beta": "head_lr", "eta": "server_lr", "rho": "server_lr"}
 
     def check(self, setting: Setting) -> None:
+        rule = "is not for pflego, whose clients take plain gradients of plain rows"
         plain = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None, "augment": "none"}
-        for field, value in plain.items():
-            found = getattr(setting.local, field)
-            rule = "is not for pflego, whose clients take plain gradients of plain rows"
-            require(found == value, f"local.{field}", found, rule, f"set local.{field}={in_yaml(value)}")
+        setting.local.demand(rule, **plain)
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, Pflego)

@@ -12,7 +12,7 @@ from engine.algorithm.local import Local, batches_in
 from engine.algorithm.local_run import LocalRun, PhaseResult, accumulated, accumulation
 from engine.algorithm.net import Net, Statistics
 from engine.algorithm.personalised import Personalised
-from engine.algorithm.services import Clients, ClientView, Compute, Merge, TrainingTools
+from engine.algorithm.services import Clients, ClientTools, ClientView, Compute, Merge, TrainingTools
 from engine.algorithm.setting import PlannedStage, Setting
 from engine.algorithm.types import (
     Batch,
@@ -36,6 +36,7 @@ __all__ = [
     "Algorithm",
     "Batch",
     "Client",
+    "ClientTools",
     "ClientView",
     "Clients",
     "Cohort",

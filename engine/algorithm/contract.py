@@ -25,15 +25,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.algorithm.labels import own_logits
 from engine.algorithm.local_run import LocalRun, PhaseResult
 from engine.algorithm.net import Net
-from engine.algorithm.services import Clients, Compute, TrainingTools
+from engine.algorithm.services import Clients, ClientTools, Compute
 from engine.algorithm.setting import Setting
 from engine.algorithm.types import (
     Batch,
@@ -98,6 +99,14 @@ class AdvancedHooks:
         """
         return server
 
+    def aggregate_with(self, server: Tensors, pooled: Pooled, compute: Compute, context: Context) -> Tensors:
+        """Return the server's new entries, in place of :meth:`Algorithm.aggregate`, where that takes heavy work.
+
+        ``compute`` runs it where a GPU share is, with public rows at hand: weights of the uploads by validation, or
+        distillation, within the round.
+        """
+        return cast("Algorithm", self).aggregate(server, pooled, context)
+
     def broadcast_to(self, server: Tensors, cohort: Cohort, context: Context) -> Tensors:
         """Return rows [K, ...] for the K clients of ``cohort``, in its order; each client receives its row alone."""
         return {}
@@ -112,11 +121,12 @@ class AdvancedHooks:
 
     # --- on one client --------------------------------------------------------------------------------
 
-    def client_setup(self, tools: TrainingTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
+    def client_setup(self, tools: ClientTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
         """Return what a client makes for itself before local training, merged into ``received`` for the round.
 
-        ``tools.net`` is at the received weights and buffers, ``tools.rng`` is the client's. Heavy work goes here, such
-        as training a second network; nothing of it travels or is kept.
+        :meth:`start` finds it there. ``tools.net`` is at the received weights and buffers, ``tools.rows`` and
+        ``tools.rng`` are the client's. Heavy work goes here, such as a choice between received models by their losses
+        or the training of a second network; nothing of it travels or is kept.
         """
         return {}
 
@@ -130,6 +140,16 @@ class AdvancedHooks:
         first phase.
         """
         return None
+
+    def perturbation(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        """Return the distance from ``weights`` [P] to where a step's gradient is taken; a step is then two passes.
+
+        Arguments are as in :meth:`Algorithm.gradient`, but for whole vectors of what the phase trains, so that norms
+        are right; ``grad`` is the gradient of the loss at ``weights``. That at ``weights`` plus what is returned goes
+        to :meth:`Algorithm.gradient` and the optimizer, which move ``weights`` themselves. BatchNorm's running
+        statistics see both passes.
+        """
+        return torch.zeros_like(grad)
 
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> Mapping[str, Any]:
         """Return the random numbers of one step over ``rows`` rows, for ``batch.drawn``: the only ones a loss has.
@@ -180,7 +200,7 @@ class Algorithm(AdvancedHooks, Checked, ABC):
         previous    :class:`PhaseResult`: the phase that has ended
         clients     :class:`Clients`: all clients, for work outside rounds
         compute     :class:`Compute`: heavy work on the server's behalf
-        tools       :class:`TrainingTools`: training of other networks
+        tools       :class:`ClientTools`: the client's rows, training of other networks
 
     Class attributes, which a subclass may set:
 

@@ -18,7 +18,7 @@ from engine.algorithm.types import Context
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
-STEP_HOOKS = frozenset({"loss", "gradient", "step_randomness"})  # that may be idle
+STEP_HOOKS = frozenset({"loss", "perturbation", "gradient", "step_randomness"})  # that may be idle
 
 
 def idle_when(condition: Callable[..., bool] | None = None, /, **fields: Any) -> Callable[[Hook], Hook]:
@@ -27,7 +27,7 @@ def idle_when(condition: Callable[..., bool] | None = None, /, **fields: Any) ->
         @idle_when(mu=0)
         def gradient(self, grad, weights, received, state, client): ...
 
-    The hook is ``loss``, ``gradient`` or ``step_randomness``, and must then do nothing of its own for any client.
+    The hook is one of :data:`STEP_HOOKS`, and must then do nothing of its own for any client.
     ``fields``: hyper-parameters, one of which having the value given is enough. ``condition``: a function of ``self``,
     of ``self, context`` or of ``self, context, phase`` (the name of the phase). A subclass inherits the mark with the
     hook; one that overrides the hook marks its own. Raises TypeError for any other hook.

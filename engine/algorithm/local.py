@@ -11,7 +11,7 @@ import torch
 from pydantic import AfterValidator
 from torch import Tensor
 
-from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
+from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral, in_yaml
 from engine.base.errors import require
 from engine.base.section import Section, identifying
 
@@ -33,15 +33,8 @@ def _whole_as_int(number: float) -> float:
 
 
 LEAST = 0.01  # of the rate, at the end of a schedule that says nothing else
-# Fields that came later: in no digest at these values.
-NEUTRAL = {
-    "lr_schedule": "exponential",
-    "lr_by": "round",
-    "lr_period": None,
-    "lr_end": None,
-    "lr_warmup": 0,
-    "clip_norm": None,
-}
+# Fields that came later: in no digest at their defaults.
+LATER = ("lr_schedule", "lr_by", "lr_period", "lr_end", "lr_warmup", "clip_norm")
 
 
 class Local(Section):
@@ -132,7 +125,15 @@ class Local(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return the fields that a result depends on; those that came later not where they change nothing."""
-        return identifying(self.model_dump(mode="json"), NEUTRAL)
+        return identifying(
+            self.model_dump(mode="json"), {name: type(self).model_fields[name].default for name in LATER}
+        )
+
+    def demand(self, rule: str, **values: Any) -> None:
+        """Raise :class:`ConfigError` unless these fields have these values; ``rule``: why, as in "is not for x"."""
+        for field, value in values.items():
+            found = getattr(self, field)
+            require(found == value, f"local.{field}", found, rule, f"set local.{field}={in_yaml(value)}")
 
     @property
     def is_plain_sgd(self) -> bool:
@@ -167,12 +168,13 @@ class Local(Section):
         """Return the schedule's factor of the rate after ``count`` rounds or steps, float64 of its shape."""
         count = count.double()
         past = (count - self.lr_warmup).clamp_min(0)
+        period = self.lr_period or 1  # not of an exponential one
         if self.lr_schedule == "exponential":
             factor = self.lr_decay**past
-        elif self.lr_period is None or self.lr_schedule == "step":
-            factor = self.lr_decay ** past.div(self.lr_period or 1, rounding_mode="floor")
+        elif self.lr_schedule == "step":
+            factor = self.lr_decay ** past.div(period, rounding_mode="floor")
         else:
-            share = (past / self.lr_period).clamp_max(1)
+            share = (past / period).clamp_max(1)
             left = (1 + torch.cos(math.pi * share)) / 2 if self.lr_schedule == "cosine" else 1 - share
             end = LEAST if self.lr_end is None else self.lr_end
             factor = end + (1 - end) * left

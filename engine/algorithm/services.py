@@ -143,6 +143,14 @@ class TrainingTools(Protocol):
         ...
 
 
+class ClientTools(TrainingTools, Protocol):
+    """:class:`TrainingTools` on a client, which has its rows; see :meth:`Algorithm.client_setup`."""
+
+    def rows(self) -> Iterator[Batch]:
+        """Yield the client's rows once, in order, not augmented."""
+        ...
+
+
 class Compute(Protocol):
     """Heavy server-side work, run where a GPU share is."""
 

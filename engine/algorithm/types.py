@@ -9,7 +9,8 @@ C classes; D features; K clients of a cohort.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import fnmatch
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -100,7 +101,8 @@ class ParamLayout:
         features: D, the inputs of the head
         image: (channels, height, width) of an input
         has_batchnorm: True if the model has BatchNorm layers
-        norms: [(start, stop)] of these layers' own parameters in a weight vector, ascending
+        parameters: (name, start, stop) of each parameter in a weight vector, ascending; see :meth:`mask`
+        norms: the names of those that are BatchNorm's own
         units: the numbers of a weight vector up to and with each block of ``Net.tap_names``, ascending
     """
 
@@ -111,7 +113,8 @@ class ParamLayout:
     features: int
     image: tuple[int, int, int] = (0, 0, 0)
     has_batchnorm: bool = False
-    norms: tuple[tuple[int, int], ...] = ()
+    parameters: tuple[tuple[str, int, int], ...] = ()
+    norms: tuple[str, ...] = ()
     units: tuple[int, ...] = ()
 
     @property
@@ -131,20 +134,37 @@ class ParamLayout:
         """Return the weight vector [P] of a ``body`` [P_body] and a ``head`` [P_head]."""
         return torch.cat((body, head), dim=-1)
 
+    def mask(self, weights: Tensor, *patterns: str) -> Tensor:
+        """Return booleans [..., P], True for the parameters of ``weights`` [..., P] whose names match ``patterns``.
+
+        A pattern is a name such as "body.conv1.weight", or "body.*" for several. Raises ValueError for one that matches
+        none.
+        """
+        names = [name for name, _, _ in self.parameters]
+        for pattern in patterns:
+            if not fnmatch.filter(names, pattern):
+                raise ValueError(f"no parameter is named {pattern!r}; there are {', '.join(names)}")
+        return self._marked(weights, {name for pattern in patterns for name in fnmatch.filter(names, pattern)})
+
     def norm_mask(self, weights: Tensor) -> Tensor:
         """Return booleans [..., P], True for BatchNorm's own of ``weights`` [..., P]."""
+        return self._marked(weights, self.norms)
+
+    def _marked(self, weights: Tensor, names: Collection[str]) -> Tensor:
         mask = torch.zeros_like(weights, dtype=torch.bool)
-        for start, stop in self.norms:
-            mask[..., start:stop] = True
+        for name, start, stop in self.parameters:
+            mask[..., start:stop] = name in names
         return mask
 
     def part(self, where: slice) -> ParamLayout:
         """Return the layout of the numbers ``where`` (a slice without a step) of a weight vector."""
         start, stop, _ = where.indices(self.size)
         body = max(0, min(stop, self.body) - start)
-        norms = ((max(first, start) - start, min(last, stop) - start) for first, last in self.norms)
-        norms = tuple((first, last) for first, last in norms if first < last)
-        return replace(self, body=body, head=max(0, stop - start) - body, norms=norms)
+        parameters = tuple(  # those outside have their names, too, and no numbers
+            (name, min(max(first, start), stop) - start, min(max(last, start), stop) - start)
+            for name, first, last in self.parameters
+        )
+        return replace(self, body=body, head=max(0, stop - start) - body, parameters=parameters)
 
 
 # --- a run and its clients ----------------------------------------------------------------------------------

@@ -72,4 +72,4 @@ class ClientNets:
 
 def without_model(layout: ParamLayout) -> ParamLayout:
     """Return the layout of a server that has no weights: nothing in it is laid out."""
-    return replace(layout, body=0, head=0, buffers=0, norms=(), units=())
+    return replace(layout, body=0, head=0, buffers=0, parameters=(), norms=(), units=())

@@ -170,7 +170,7 @@ class Trainer:
         """The client's round before its first step."""
         algorithm, client = task.algorithm, self.client(task.number, task.indices, task.context)
         state = self.state_of(task, client)
-        received = {**task.sent, **self._setup(algorithm, task.sent, state, client)}
+        received = {**task.sent, **self._setup(task, state, client)}
         return ClientProgress(task, client, received, state, algorithm.start(received, state, client))
 
     def _plain_result(self, progress: ClientProgress, end: ModelState) -> ClientResult | None:
@@ -267,19 +267,24 @@ class Trainer:
         early = replace(client, rng=Streams(self.seed, 0, task.number))  # the same whenever it first takes part
         return opened(algorithm.kinds, first_state(algorithm, early, task.sent, stored), client)
 
-    def _setup(self, algorithm: Algorithm, sent: Tensors, state: Tensors, client: Client) -> Tensors:
+    def _setup(self, task: ClientTask, state: Tensors, client: Client) -> Tensors:
+        algorithm, sent = task.algorithm, task.sent
         if not overrides(algorithm, "client_setup"):
             return {}
-        self.net.load(sent["weights"], sent["buffers"])
+        if "weights" in sent:
+            self.net.load(sent["weights"], sent["buffers"])
         self.net.train(False)
-        made = algorithm.client_setup(self.tools(client.rng), sent, state, client)
+        tools = self.tools(client.rng, partial(self.one_pass, client, task.indices))
+        made = algorithm.client_setup(tools, sent, state, client)
         return checked(algorithm, "client_setup", made, client.context.layout)
 
-    def tools(self, rng: Callable[[str], torch.Generator]) -> FlatTrainingTools:
+    def tools(
+        self, rng: Callable[[str], torch.Generator], rows: Callable[[], Iterator[Batch]] = lambda: iter(())
+    ) -> FlatTrainingTools:
         """The means of training beside the rounds' own, with the net as it is."""
         on_device = self.net.weights.device.type != "cpu"
         recorder = self.programs.recorder if self.programs is not None and on_device else None
-        return FlatTrainingTools(self.net, rng, self.public, recorder)
+        return FlatTrainingTools(self.net, rng, self.public, recorder, rows)
 
     def personalise(self, task: ClientTask) -> None:
         """Put into the net what the client would use with what it has received and keeps; neither is changed."""
@@ -287,8 +292,7 @@ class Trainer:
         client = self._aside(task, "evaluation/")
         state = self.state_of(task, client)
         phases = personalised.personalise_phases(algorithm, task.context)
-        made = self._setup(algorithm, task.sent, state, client) if phases else {}
-        received = {**task.sent, **made}
+        received = {**task.sent, **(self._setup(task, state, client) if isinstance(algorithm, Personalised) else {})}
         start = personalised.personal_model(algorithm, received, state, client)
         self.net.load(*start)
         self._loop(ClientProgress(task, client, received, state, start)).run_all(phases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from math import cos, pi
@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from engine.algorithm import Net, Tensors
+from engine.algorithm import Batch, Net, Tensors
 from engine.client.steps.batched_upload import in_one_copy
 from engine.client.steps.drawing_modules import StepDraws, drawing_from
 from engine.client.steps.flat_net import FlatNet
@@ -31,12 +31,14 @@ class FlatTrainingTools:
         rng: Callable[[str], torch.Generator],
         public: PublicSet = none_set_aside,
         recorder: Callable[[], Recorder] | None = None,
+        rows: Callable[[], Iterator[Batch]] = lambda: iter(()),
     ) -> None:
-        """``recorder``: makes what captures the steps of :meth:`minimise`, where they are to be."""
+        """``recorder``: makes what captures steps of :meth:`minimise`, where they are to be. ``rows``: a client's."""
         self.net = net
         self._recorder = recorder
         self.rng = rng
         self.public = public
+        self.rows = rows
         self.device = net.weights.device
 
     def fit(

@@ -9,7 +9,6 @@ from typing import Any
 from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting, overrides
 from engine.algorithm.personalised import has_global_model
-from engine.base.declared import in_yaml
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition
 from engine.experiment.dotted_keys import numbers
@@ -186,9 +185,7 @@ def _check_requirements(stage: Stage, model: ModelSpec, client_models: Sequence[
         "leave it out, so that clients have the architecture of the section model",
     )
     if algorithm.requires.linear_optimizer:
-        for field, value in {"optimizer": "sgd", "clip_norm": None}.items():
-            found, rule = getattr(stage.local, field), f"{name} reads gradients off the path of SGD"
-            require(found == value, f"local.{field}", found, rule, f"set local.{field}={in_yaml(value)}")
+        stage.local.demand(f"{name} reads gradients off the path of SGD", optimizer="sgd", clip_norm=None)
     for field, value in algorithm.requires.model.items():
         require(
             getattr(model, field) == value,

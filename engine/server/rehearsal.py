@@ -14,6 +14,7 @@ from engine.client import twice
 from engine.client.messages import TrainJob
 from engine.experiment import Stage
 from engine.server.broadcast import addressed, broadcast
+from engine.server.client_map import ServerSide
 from engine.server.federation import Federation
 from engine.worker.pool import Call
 
@@ -35,6 +36,7 @@ def rehearse(federation: Federation, stage: Stage, server: Tensors, context: Con
     local = stage.local.model_copy(update={"epochs": 1, "steps": twice.STEPS})
     job = replace(job, local=local, probe=True, keep_models=True, drop=True)
     received = broadcast(algorithm, server, context)
+    compute = ServerSide(federation.pool, context)
     call = Call(label=f"clients {ids}", args=(ids, addressed(federation, algorithm, server, ids, context), who))
     [(results, doubt)] = federation.pool.run("twice", received, job, [call], what="a round twice")
     if doubt:
@@ -43,7 +45,7 @@ def rehearse(federation: Federation, stage: Stage, server: Tensors, context: Con
     for result in results + results[:1]:
         with on_the_server(f"round {context.round}: {type(algorithm).__name__}.aggregate", server):
             try:
-                entries = algorithm.aggregate(server, result.pooled(), context)
+                entries = algorithm.aggregate_with(server, result.pooled(), compute, context)
             except FedskewError:
                 raise
             except Exception as error:  # it may take more clients than one

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.algorithm import Algorithm, Context, Tensors
+from engine.algorithm import Algorithm, Context, Tensors, overrides
 from engine.base.errors import MemoryShort, RunError
 from engine.base.part_calls import on_the_server
 from engine.client.blocks import cut_blocks
@@ -144,9 +144,11 @@ class RoundRunner:
             weight = trained.sum.weight
             raise RunError(f"round {context.round}: the uploads' weights add up to {weight}: there is no mean")
         mean_buffers = trained.sum.mean_buffers() if algorithm.shares_buffers else buffers
-        with on_the_server(f"round {context.round}: {type(algorithm).__name__}.aggregate", server):
-            made = algorithm.aggregate(server, trained.pooled(), context) | {"buffers": mean_buffers}
-        return validated(self._federation, number, context.round - 1, algorithm, "aggregate", made)
+        hook = "aggregate_with" if overrides(algorithm, "aggregate_with") else "aggregate"
+        with on_the_server(f"round {context.round}: {type(algorithm).__name__}.{hook}", server):
+            compute = ServerSide(self._federation.pool, context)
+            made = algorithm.aggregate_with(server, trained.pooled(), compute, context) | {"buffers": mean_buffers}
+        return validated(self._federation, number, context.round - 1, algorithm, hook, made)
 
     def _check_failures(self, context: Context, failures: Sequence[ClientFailure]) -> None:
         """Say who is left out of the round; a :class:`RunError` where too few are left."""

@@ -147,7 +147,7 @@ def values_not_read(algorithm: Algorithm) -> None:
                 why_not = "say why it cannot be in requires=Requires(no_vmap=...)"
                 raise NotConforming(f"{rule}; write it with torch.where or torch.clamp, or {why_not}")
 
-        with _EachCall(told) if called.method in ("loss", "gradient") else nullcontext():
+        with _EachCall(told) if called.method in ("loss", "perturbation", "gradient") else nullcontext():
             return work()
 
     watched_run(algorithm, look)
@@ -180,7 +180,8 @@ def _line_of(algorithm: Algorithm) -> str:
 
 # --- what methods return --------------------------------------------------------------------------------------
 
-_ENTRIES = {"init_server", "prepare", "before_round", "broadcast", "aggregate", "finish", "init_state", "client_setup"}
+_ENTRIES = {"init_server", "prepare", "before_round", "broadcast", "finish", "init_state", "client_setup"}
+_ENTRIES |= {"aggregate", "aggregate_with"}
 
 
 def returns_what_it_declares(algorithm: Algorithm) -> None:
@@ -197,7 +198,7 @@ def _check_result(called: Called, result: Any) -> None:
     method, algorithm = called.method, called.algorithm
     if method in _ENTRIES:
         _check_entries(called, result)
-        lost = method in ("init_server", "aggregate") and "weights" not in result
+        lost = method in ("init_server", "aggregate", "aggregate_with") and "weights" not in result
         demand(not lost, f"{called.where} returns no entry 'weights'; return {{**server, 'weights': ...}}")
     elif method == "upload":
         pair = isinstance(result, tuple) and len(result) == 2 and all(isinstance(one, dict) for one in result)
@@ -211,11 +212,11 @@ def _check_result(called: Called, result: Any) -> None:
     elif method == "loss":
         rule = f"{called.where} returns {_kind_of(result)}, and must return one number as a tensor of shape []"
         demand(isinstance(result, Tensor) and result.shape == (), f"{rule}; take the mean over the batch")
-    elif method == "gradient":
+    elif method in ("perturbation", "gradient"):
         grad = called.given["grad"]
         same = isinstance(result, Tensor) and (result.shape, result.dtype) == (grad.shape, grad.dtype)
         rule = f"{called.where} returns {_kind_of(result)}, and was given {_kind_of(grad)}"
-        demand(same, f"{rule}; return a gradient of the same shape and dtype, and return it in every case")
+        demand(same, f"{rule}; return a vector of the same shape and dtype, and return it in every case")
     elif method in ("start", "personal_model", "personal_after"):
         _check_model(called, result)
     elif method == "weight":
@@ -274,7 +275,7 @@ def _kind_of(value: Any) -> str:
 
 # --- precision and draws --------------------------------------------------------------------------------------
 
-_ARITHMETIC = {"broadcast", "aggregate", "start", "phase_start", "loss", "gradient", "upload", "weight"}
+_ARITHMETIC = {"broadcast", "aggregate", "start", "phase_start", "loss", "perturbation", "gradient", "upload", "weight"}
 
 
 def float64_throughout(algorithm: Algorithm) -> None:

@@ -15,9 +15,10 @@ from torch import Tensor
 from engine.algorithm import Algorithm, Client, Context
 
 METHODS = (
-    *("init_server", "prepare", "before_round", "broadcast", "broadcast_to", "aggregate", "finish", "predict"),
+    *("init_server", "prepare", "before_round", "broadcast", "broadcast_to", "aggregate", "aggregate_with", "finish"),
+    "predict",
     *("init_state", "client_setup", "start", "phases", "phase_start"),
-    *("step_randomness", "step_constants", "loss", "gradient"),
+    *("step_randomness", "step_constants", "loss", "perturbation", "gradient"),
     *("upload", "weight", "personal_model", "personalise_phases", "personal_after", "predict_own"),
 )
 

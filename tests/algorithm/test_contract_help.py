@@ -53,7 +53,7 @@ def test_hooks_are_in_two_groups() -> None:
     text = pydoc.plain(pydoc.render_doc(FedProx))
     core, advanced = (text.index(f"Methods inherited from {kind.__module__}.{kind.__name__}:") for kind in KINDS)
     assert core < text.index("upload(self, run") < advanced < text.index("phase_start(self, previous")
-    assert len([*members(AdvancedHooks)]) == 12
+    assert len([*members(AdvancedHooks)]) == 14
     assert "accumulation: a_k, such" in pydoc.plain(pydoc.render_doc(LocalRun))
 
 

@@ -59,7 +59,7 @@ def test_a_mark_belongs_to_its_hook(bench: Bench) -> None:
     assert acting == {FedProx: [False, True], Further: [True, True], Marked: [False, True], Below: [False, True]}
     assert not acts(Below(mu=1.0, server_lr=2.0), "gradient", context)
     assert not acts(FedProx(mu=1.0), "loss", context)
-    with pytest.raises(TypeError, match="idle_when cannot mark upload; it marks gradient, loss, step_randomness"):
+    with pytest.raises(TypeError, match="idle_when cannot mark upload; it marks gradient, loss, perturbation, "):
         idle_when(mu=0)(FedProx.upload)
     with pytest.raises(TypeError, match=r"Old.idle_hooks is asked no more; write @idle_when\(...\) on each hook"):
         type("Old", (FedProx,), {"idle_hooks": lambda self, context, phase: frozenset()})

@@ -78,7 +78,8 @@ def test_norms_of_ones_own_are_found(norm: Callable[[int], nn.Module], per_featu
 
 def test_joined_is_taken_apart_again() -> None:
     """Kills: two parts exchanged, another order within one."""
-    layout = ParamLayout(body=4, head=1, buffers=0, classes=1, features=1, norms=((1, 3), (4, 5)))
+    named = {"parameters": (("a", 0, 1), ("b", 1, 3), ("c", 3, 4), ("d", 4, 5)), "norms": ("b", "d")}
+    layout = ParamLayout(body=4, head=1, buffers=0, classes=1, features=1, **named)
     whole = torch.arange(5.0)
     mask = layout.norm_mask(whole)
     assert joined(whole[~mask], whole[mask], layout).tolist() == whole.tolist()

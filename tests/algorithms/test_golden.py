@@ -266,6 +266,7 @@ NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
 NO_CENTRAL_STEP |= {"feddyn", "fedadam", "fedyogi", "fedlc", "fedrs", "fedrod", "fedproto"}
 NO_CENTRAL_STEP |= {"answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e"}
 # Personal heads and labels, or one head that is not trained: test_pflego.py and the like.
+NO_CENTRAL_STEP |= {"fedsam", "ifca"}  # a gradient elsewhere, models that start elsewhere
 NO_CENTRAL_STEP |= {"pflego", "fedper", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}
 
 

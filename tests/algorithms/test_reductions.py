@@ -79,6 +79,9 @@ FURTHER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "perfedavg": [({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **TINY_NORM})],
     # never: no weights are averaged
     "fedproto": [],
+    # never: clients start elsewhere; each model is of some clients
+    "fedala": [],
+    "ifca": [],
     # its generic model
     "fedrod": [({"gamma": 0.0}, PART), ({"gamma": 0.0, "personal_epochs": 0}, {**MOMENTUM, **TINY_NORM})],
     # on a model without BatchNorm
@@ -116,6 +119,9 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedyogi": [{}, {"beta1": 0.5}, {"beta2": 0.9}, {"tau": 0.1}, {"server_lr": 0.1}],
     "fedntd": [{}, {"beta": 0.3}, {"tau": 3.0}, {"server_lr": 0.5}],
     "fedlc": [{}, {"tau": 0.3}],
+    "fedsam": [{}, {"rho": 0.5}],
+    "ifca": [{}],
+    "fedala": [{}, {"layers": 2}, {"mix_lr": 0.1}, {"mix_rows": 0.5}],
     "fedrs": [{}, {"alpha": 0.9}, {"alpha": 0.0}],
     "clsprox": [{}, {"mu": 1.0}],
     "clsnorm": [{"mu": 1.0}],  # its default is FedAvg, and what it demands of the model does the rest

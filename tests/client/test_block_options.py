@@ -65,6 +65,14 @@ class Pulled(Telling):
         return grad + share * layout.join(layout.body_of(gap), head)
 
 
+class Perturbed(Pulled):
+    """Its gradient is taken away from the weights, each client's elsewhere, by norms of what the phase trains."""
+
+    def perturbation(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        far = client.num_examples * grad / (grad.norm() + 1e-12)
+        return 0.01 * (far + weights - received["phase_start"])
+
+
 def both(
     algorithm: FedAvg,
     spec: ModelSpec,
@@ -131,6 +139,7 @@ OPTIONS: dict[str, tuple[tuple[Phase, ...], dict[str, Any]]] = {
 
 # Networks of linear layers go another way than others, and yet another with a gradient hook.
 WAYS = {"written out": ("mlp", Telling), "hooked": ("mlp", Pulled), "mapped": ("resnet8", Telling)}
+WAYS |= {"perturbed": ("mlp", Perturbed), "perturbed, mapped": ("resnet8", Perturbed)}
 
 
 @pytest.mark.slow

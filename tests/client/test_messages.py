@@ -103,6 +103,10 @@ TABLE: list[tuple[str, Row]] = [
     ("fedyogi", Row(server=lambda d, b: 2 * d)),
     ("fedntd", Row()),
     ("fedlc", Row()),
+    ("fedsam", Row()),
+    ("fedala", Row(client=lambda d, b: 2 * d)),  # its last weights, and their mix
+    # Two models down; one up with its number and the client's rows. 
+    ("ifca", Row(down=lambda d, b: 2 * d + b, up=lambda d, b: d + b + 2, server=lambda d, b: 2 * d)),
     ("fedrs", Row()),
     # Prototypes of the classes, and which there are, or their weights; weights travel once.
     ("fedproto", Row(prototypes, prototypes, client=model, server=prototypes)),

@@ -24,7 +24,8 @@ def come_to(run: Driven, turned: bool = False) -> torch.Tensor:
     kept = [torch.as_tensor(state[name]) for state in states for name in sorted(state)]
     answers = [run.server["answers"]] if "answers" in run.server else []
     kept += [tensor.flip(0) if turned else tensor for tensor in answers]
-    vectors = [run.server["weights"], *(tensor for tensor in kept if tensor.is_floating_point())]
+    models = [run.server["models"]] if "models" in run.server else []  # of several on the server
+    vectors = [run.server["weights"], *models, *(tensor for tensor in kept if tensor.is_floating_point())]
     return torch.cat([vector.reshape(-1).double() for vector in vectors])
 
 

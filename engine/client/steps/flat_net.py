@@ -55,13 +55,6 @@ def _without_counters(model: nn.Module) -> None:
             module.num_batches_tracked = None
 
 
-def _norm_ranges(model: Model, norms: Sequence[str], parameters: Sequence[nn.Parameter]) -> tuple[tuple[int, int], ...]:
-    """See :attr:`ParamLayout.norms`."""
-    own = {id(p) for name in norms for p in model.get_submodule(name).parameters()}
-    ends = accumulate(p.numel() for p in parameters)
-    return tuple((end - p.numel(), end) for p, end in zip(parameters, ends, strict=True) if id(p) in own)
-
-
 class FlatNet:
     """The :class:`~engine.algorithm.Net` that is trained, over ``weights`` [P] and ``buffers`` [Q]."""
 
@@ -78,6 +71,10 @@ class FlatNet:
             name for name, m in self.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
         )
         _without_counters(self.model)
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        self.names = [names[id(p)] for p in self.parameters]
+        ends = list(accumulate((p.numel() for p in self.parameters), initial=0))
+        of_norms = {id(p) for name in self.norm_names for p in self.model.get_submodule(name).parameters()}
         self.layout = ParamLayout(
             body=sum(p.numel() for p in body),
             head=sum(p.numel() for p in head),
@@ -86,7 +83,8 @@ class FlatNet:
             features=self.model.head.in_features,
             image=image,
             has_batchnorm=bool(self.norm_names),
-            norms=_norm_ranges(self.model, self.norm_names, self.parameters),
+            parameters=tuple(zip(self.names, ends, ends[1:], strict=False)),
+            norms=tuple(names[id(p)] for p in self.parameters if id(p) in of_norms),
             units=self._unit_ends(body),
         )
         # Gradients of a slice are computed for the parameters that lie in it.
@@ -97,8 +95,6 @@ class FlatNet:
         }
         self.weights = torch.cat([p.detach().reshape(-1) for p in self.parameters])
         self.grad = torch.zeros_like(self.weights)
-        names = {id(p): name for name, p in self.model.named_parameters()}
-        self.names = [names[id(p)] for p in self.parameters]
         self.other_names = other_names(self.model)
         self.constants = {name: own.detach() for name, own in self.model.named_parameters() if not own.requires_grad}
         for parameter, view in zip(self.parameters, self.parameter_pieces(self.weights), strict=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count, islice
 
 import torch
@@ -46,6 +47,7 @@ from engine.data.samples import augmentation
 from engine.data.samples.batches import Rows
 from engine.experiment import Local
 
+VECTOR_HOOKS = ("perturbation", "gradient")  # that see gradients, in the order of a step
 CHUNK = 500  # rows of one forward pass, where no batch size is asked for
 RESIDENT_BYTES = 64 * 2**20  # of one client's normalised rows; a larger client's are normalised batch by batch
 
@@ -107,7 +109,7 @@ class SequentialLoop:
             self.progress.enter(phase)
             if number:
                 self._load_start()
-            remembers = has_starts or phase.name or self._acts("gradient", phase)
+            remembers = has_starts or phase.name or any(self._acts(hook, phase) for hook in VECTOR_HOOKS)
             self._start = self.net.weights.clone() if remembers else None
             self.run(phase)
             if self._start is not None and (phase.name or has_starts):
@@ -186,7 +188,12 @@ class SequentialLoop:
         local = self.local.of_phase(phase.lr)
         step = _optimizer(weights, local, self.progress.lr)
         plain = self._is_plain(phase)
-        hook = self.algorithm.gradient if self._acts("gradient", phase) else None
+        perturbation, hook = (
+            partial(getattr(self.algorithm, name), received=received, state=state, client=client)
+            if self._acts(name, phase)
+            else None
+            for name in VECTOR_HOOKS
+        )
         steps = 0
         for chunked in inputs:
             if plain and self._head is not None and self._first is not None:
@@ -195,7 +202,12 @@ class SequentialLoop:
                 self.net.descend(self._loss(net, batch_of, chunked[0], phase), phase.trainable, self.progress.lr)
             else:
                 grad = self._grad(net, batch_of, chunked, phase)
-                step(grad if hook is None else hook(grad, weights, received, state, client))
+                if perturbation is not None:
+                    before = weights.clone()
+                    weights.add_(perturbation(grad, before))
+                    grad = self._grad(net, batch_of, chunked, phase)
+                    weights.copy_(before)
+                step(grad if hook is None else hook(grad, weights))
             steps += 1
             if self.stops_unless_finite and not is_finite(self.net.weights):
                 raise NotFinite(self.progress.steps + steps)
@@ -205,7 +217,8 @@ class SequentialLoop:
     def _is_plain(self, phase: Phase) -> bool:
         """Return whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
         is_small = self.progress.order.batch_size(phase) != "full"
-        return self.local.of_phase(phase.lr).is_plain_sgd and is_small and not self._acts("gradient", phase)
+        hooked = any(self._acts(hook, phase) for hook in VECTOR_HOOKS)
+        return self.local.of_phase(phase.lr).is_plain_sgd and is_small and not hooked
 
     def _emit(self, net: Net, batch_of: BatchOf, inputs: Iterator[Sequence[Inputs]], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]

@@ -72,12 +72,19 @@ class Stack:
         by_layer = self.by_layer if by_layer is None else by_layer
         key = first, last, part, by_layer
         if key not in self._leaves:
-            inside = {id(parameter) for parameter in self.net.slices[part][1]}
-            self._leaves[key] = [
-                piece[first:last].detach().requires_grad_(id(parameter) in inside)
-                for parameter, piece in zip(self.net.parameters, self._layouts[by_layer], strict=True)
-            ]
+            self._leaves[key] = self._as_leaves([piece[first:last] for piece in self._layouts[by_layer]], part)
         return self._leaves[key]
+
+    def leaves_at(self, weights: Tensor, part: str) -> list[Tensor]:
+        """Return the parameters [k, ...] of ``weights`` [k, P] as :meth:`leaves` does those of clients."""
+        return self._as_leaves(self._pieces(weights), part)
+
+    def _as_leaves(self, pieces: Sequence[Tensor], part: str) -> list[Tensor]:
+        inside = {id(parameter) for parameter in self.net.slices[part][1]}
+        return [
+            piece.detach().requires_grad_(id(parameter) in inside)
+            for parameter, piece in zip(self.net.parameters, pieces, strict=True)
+        ]
 
     def buffers(self, first: int, last: int) -> Tensors:
         return {name: piece[first:last] for name, piece in self._buffers.items()}

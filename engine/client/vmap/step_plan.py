@@ -10,7 +10,7 @@ from engine.client.steps.flat_net import FlatNet
 from engine.client.vmap.dense import Dense
 from engine.experiment import Local
 
-HOOKS = ("gradient", "loss", "step_randomness")
+HOOKS = ("gradient", "perturbation", "loss", "step_randomness")
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class StepPlan:
     objective: Loss = field(compare=False)
     dense: Dense | None  # the network, or the head on cached features, where the plain loss is written out
     hooked: bool  # a gradient hook sees whole vectors
+    perturbed: bool  # a step is two passes, and the perturbation sees whole vectors
     in_place: bool  # plain SGD, for which no gradient is written out
     draws: bool  # a step has random numbers of the algorithm
     own_loss: bool  # the objective is the algorithm's, and not the contract's
@@ -29,12 +30,12 @@ class StepPlan:
     @property
     def reads_entries(self) -> bool:
         """True if the loss or the hook has entries that clients have received or keep."""
-        return self.hooked or self.own_loss
+        return self.hooked or self.perturbed or self.own_loss
 
     @property
     def mapped(self) -> bool:
         """True if a function of one client is mapped over all; with the head alone where the loss is asked for."""
-        return self.dense is None or self.hooked or self.head
+        return self.dense is None or self.hooked or self.perturbed or self.head
 
 
 def step_plans(
@@ -44,7 +45,7 @@ def step_plans(
     whole, head = (Dense.of(net.model), Dense.head_of(net.model)) if is_exact else (None, None)
 
     def plan_of(phase: Phase) -> StepPlan:
-        hooked, own, draws = (acts(algorithm, hook, context, phase.name) for hook in HOOKS)
+        hooked, perturbed, own, draws = (acts(algorithm, hook, context, phase.name) for hook in HOOKS)
         cached = phase.features == "cached"
         dense = None if own else head if cached else whole
         full = (local.batch_size if phase.batch == "local" else phase.batch) == "full"
@@ -52,11 +53,14 @@ def step_plans(
             objective=loss_of(algorithm, context, phase.name),
             dense=dense,
             hooked=hooked,
-            in_place=local.of_phase(phase.lr).is_plain_sgd and not hooked and phase.emit == "step" and not full,
+            perturbed=perturbed and phase.emit == "step",
+            in_place=local.of_phase(phase.lr).is_plain_sgd
+            and not (hooked or perturbed or full)
+            and phase.emit == "step",
             draws=draws,
             own_loss=own,
             head=cached and dense is not None,
-            whole_head=cached and dense is not None and full and phase.emit == "step" and not draws,
+            whole_head=cached and dense is not None and full and phase.emit == "step" and not (draws or perturbed),
         )
 
     return tuple(map(plan_of, phases))

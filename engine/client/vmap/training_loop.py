@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -105,6 +106,7 @@ class VmapLoop:
         self._first_losses = self._memory.rows("first losses", net.weights.new_zeros(len(members)))
         self._starts: Tensor | None = None  # [K, P] of the phase, where somebody may ask
         self._emitted: Tensor | None = None  # [K, P] of the phase
+        self._perturbed: Callable[[int, int, list[Gradient]], list[Tensor]] | None = None  # of the phase
 
     def phases(self) -> Iterator[Iterator[None]]:
         """Yield phase after phase its steps, which are taken by going on; all of them before the next phase.
@@ -118,7 +120,7 @@ class VmapLoop:
                 member.enter(phase)
                 if number and member.previous is not None:
                     self._load_start(row, member)
-            needs_start = self._has_starts or plan.hooked or bool(phase.name)
+            needs_start = self._has_starts or plan.hooked or plan.perturbed or bool(phase.name)
             self._starts = self._memory.rows("starts", self.stack.all_weights()) if needs_start else None
             kept = self.stack.all_buffers() if phase.buffers == "keep" else None
             taken = [0] * len(self.members)
@@ -171,6 +173,7 @@ class VmapLoop:
         whole_heads = self._plan.whole_head
         take = self._rows.cached(phase) if phase.features == "cached" and not whole_heads else None
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
+        self._perturbed = self._perturber(phase) if self._plan.perturbed else None
         streams = [
             member.order.passes(phase, member.phase_client, least_rows(self.net, phase)) for member in self.members
         ]
@@ -208,6 +211,7 @@ class VmapLoop:
         """One step of clients [first, last)."""
         if len(chunked) == 1:
             with_losses, places = self._wants_losses(first, last), chunked[0].rows["rows"]
+            perturbed = self._perturbed
             plan, inputs, draws = (
                 self._plan,
                 self._rows.made(first, last, chunked[0], take, with_losses),
@@ -216,24 +220,43 @@ class VmapLoop:
             before = draws.states() if with_losses and self.net.draws else []
 
             def work(inputs: Inputs) -> None:
-                step(first, last, self._gradients(first, last, inputs, draws, phase, plan, with_losses))
+                gradients = partial(self._gradients, first, last, inputs, draws, phase, plan)
+                grads = gradients(with_losses)
+                if perturbed is not None:
+                    grads = gradients(False, perturbed(first, last, grads))
+                step(first, last, grads)
 
             self._memory.step((phase, first, last, with_losses), work, inputs)
             if with_losses:
                 self._remember(first, last, places, phase, inputs, before)
             return
         self._memory.aside(f"full batches of more than {CHUNK} rows")
+        grads = self._of_chunks(first, last, chunked, phase, take)
+        if self._perturbed is not None:
+            grads = self._of_chunks(first, last, chunked, phase, take, self._perturbed(first, last, grads))
+        step(first, last, grads)
+
+    def _of_chunks(
+        self,
+        first: int,
+        last: int,
+        chunked: Sequence[Inputs],
+        phase: Phase,
+        take: Take | None,
+        leaves: list[Tensor] | None = None,
+    ) -> list[Gradient]:
+        """The gradient of each parameter over the rows of all chunks."""
         size = sum(inputs.rows["rows"].shape[1] for inputs in chunked)
         total: list[Gradient] = []
         for chunk in chunked:
             with_losses, places = self._wants_losses(first, last), chunk.rows["rows"]
             inputs, draws = self._rows.made(first, last, chunk, take, with_losses), self._draws(first, last)
             before = draws.states() if with_losses and self.net.draws else []
-            grads = self._gradients(first, last, inputs, draws, phase, self._plan, with_losses)
+            grads = self._gradients(first, last, inputs, draws, phase, self._plan, with_losses, leaves)
             if with_losses:
                 self._remember(first, last, places, phase, inputs, before)
             total = _plus(total, grads, places.shape[1] / size)
-        step(first, last, total)
+        return total
 
     def _whole_head_steps(self, phase: Phase, step: Step) -> Generator[None, None, list[int]]:
         """All steps of a head over all rows of each client; return how many each client has taken."""
@@ -276,10 +299,18 @@ class VmapLoop:
         return StepDraws(streams, stacked=True, refusal=refusal)
 
     def _gradients(
-        self, first: int, last: int, inputs: Inputs, draws: StepDraws, phase: Phase, plan: StepPlan, with_losses: bool
+        self,
+        first: int,
+        last: int,
+        inputs: Inputs,
+        draws: StepDraws,
+        phase: Phase,
+        plan: StepPlan,
+        with_losses: bool,
+        leaves: list[Tensor] | None = None,
     ) -> list[Gradient]:
-        """The gradient of each parameter; ``with_losses``: losses are kept too."""
-        leaves = self.stack.leaves(first, last, phase.trainable, plan.in_place)
+        """The gradient of each parameter, at ``leaves`` or the present ones; ``with_losses``: losses are kept too."""
+        leaves = leaves or self.stack.leaves(first, last, phase.trainable, plan.in_place)
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
         if not any(trained) and not with_losses and not self.net.draws:  # which it does whatever is trained
@@ -386,7 +417,7 @@ class VmapLoop:
         weights = self.stack.weights[:, where]
         local = self.local.of_phase(phase.lr)
         optimize = optimizer(local, weights, rate, self._memory, phase.trainable)
-        hook = self._hook(where) if self._plan.hooked else None
+        hook = self._hook(where, self.algorithm.gradient) if self._plan.hooked else None
 
         @torch.no_grad()
         def step(first: int, last: int, grads: list[Gradient]) -> None:
@@ -417,8 +448,21 @@ class VmapLoop:
 
         return step
 
-    def _hook(self, where: slice) -> Callable[[int, int, Tensor, Tensor], Tensor]:
-        """The algorithm's gradient hook, for several clients."""
+    def _perturber(self, phase: Phase) -> Callable[[int, int, list[Gradient]], list[Tensor]]:
+        """What makes of a first pass's gradients the parameters of the second pass."""
+        where, _ = self.net.slices[phase.trainable]
+        hook, weights = self._hook(where, self.algorithm.perturbation), self.stack.weights
+
+        @torch.no_grad()
+        def perturbed(first: int, last: int, grads: list[Gradient]) -> list[Tensor]:
+            moved = weights[first:last].clone()
+            moved[:, where] += hook(first, last, self._written_out(first, last, phase, grads), moved[:, where])
+            return self.stack.leaves_at(moved, phase.trainable)
+
+        return perturbed
+
+    def _hook(self, where: slice, one_client: Callable[..., Tensor]) -> Callable[[int, int, Tensor, Tensor], Tensor]:
+        """A hook of the algorithm's that sees gradients, for several clients."""
         assert self._starts is not None and self._own is not None
         starts, own = self._starts[:, where], self._own
         shared_received = sliced(self.algorithm, own.shared, where)
@@ -437,7 +481,7 @@ class VmapLoop:
         ) -> Tensor:
             client = replace(template, num_examples=count, class_counts=counts)
             received = shared_received | sliced(self.algorithm, received, where) | {"phase_start": start}
-            return self.algorithm.gradient(grad, weights, received, sliced(self.algorithm, state, where), client)
+            return one_client(grad, weights, received, sliced(self.algorithm, state, where), client)
 
         mapped = vmap(one, randomness="error")
         return lambda first, last, grad, weights: mapped(grad, weights, starts[first:last], *own.of(first, last))

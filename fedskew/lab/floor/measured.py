@@ -31,12 +31,14 @@ NEVER = 10**9  # rounds
 COSTLY = (
     "phases",
     "loss",
+    "perturbation",
     "gradient",
     "step_randomness",
     "step_constants",
     "client_setup",
     "phase_start",
     "before_round",
+    "aggregate_with",
 )
 
 
