@@ -75,6 +75,21 @@ def _own_models(name: str, short: str, column: int, curve: ClientCurve, meaning:
     return _share(name, curve.label_of_metric, "summary.json", meaning, **fields)
 
 
+def _by_rows(name: str, rows: str) -> Metric:
+    """Make the accuracy on classes by their training rows, with the thresholds of Liu et al., CVPR 2019."""
+    meaning = f"Mean test accuracy, after the last round, on the classes of which clients hold {rows} training rows "
+    meaning += "(Liu et al., CVPR 2019); NaN where there is none, or where the scope is personal."
+    label = f"test accuracy on classes of {rows} training rows"
+    return _share(f"{name}_accuracy", label, "evaluations.parquet", meaning, short=f"{name} rows")
+
+
+def _skew(name: str, distance: str, further: str = "") -> Metric:
+    """Make the metric of a distance between class shares."""
+    meaning = f"Mean over the clients that can train of the {distance}{further}, between their class shares and those "
+    meaning += "of all their rows."
+    return Metric(name, f"{distance} of clients' classes", "summary.json", meaning, short=distance)
+
+
 _PERSONAL = "accuracy of personal models"
 _PARTICIPANTS = "accuracy of a round's participants after local work"
 _FINE_TUNED = "accuracy of personal models after fine-tuning"
@@ -218,6 +233,7 @@ ALL = (
         short="worst tenth",
         column=7,
     ),
+    *(_by_rows(*of) for of in (("many", "more than 100"), ("medium", "20 to 100"), ("few", "fewer than 20"))),
     Metric(
         "label_entropy",
         "class balance of clients' data",
@@ -231,6 +247,16 @@ ALL = (
         "summary.json",
         "The same of the rows that one local step is expected to see, as generated rows change it.",
         short="class balance of a step",
+    ),
+    _skew("label_hellinger", "Hellinger distance"),
+    _skew("label_jensen_shannon", "Jensen-Shannon distance", " of base 2, the root of the divergence"),
+    _skew("label_total_variation", "total variation", ", half of the earth mover's distance of Zhao et al. (2018)"),
+    Metric(
+        "effective_classes",
+        "effective classes of a client",
+        "summary.json",
+        "Mean over the clients that can train of exp of the entropy of their class shares: k of k classes alike.",
+        short="effective classes",
     ),
     _own_models(
         "personal_accuracy",

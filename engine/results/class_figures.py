@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 STD = "class_std"
+MANY, FEW = 100, 20  # training rows of a class: more are many, fewer are few
 _NUMBER = "(?:0|[1-9][0-9]*)"
 _ACCURACY = re.compile(rf"class_accuracy\[({_NUMBER}(?:,{_NUMBER})*)\]")
 EXAMPLES = ("class_accuracy[1]", "class_accuracy[2,4,6]", STD)  # to suggest in place of a name that is none
@@ -44,6 +45,17 @@ def class_figure(name: str, class_accuracy: Sequence[float | None] | None) -> fl
         return float(tested.std()) if len(tested) else math.nan
     classes = list(classes_of(name))
     return float(accuracies[classes].mean()) if max(classes) < len(accuracies) else math.nan
+
+
+def by_rows(rows: np.ndarray, class_accuracy: Sequence[float | None]) -> dict[str, float]:
+    """Return the mean accuracies on classes of many, medium and few training ``rows`` int64 [C]; NaN of no class.
+
+    Thresholds are those of Liu et al., CVPR 2019; a class counts that has test data, as ``class_accuracy`` [C] says.
+    """
+    accuracies = np.array(class_accuracy, dtype=float)
+    groups = {"many": rows > MANY, "medium": (rows >= FEW) & (rows <= MANY), "few": rows < FEW}
+    found = {name: accuracies[group & np.isfinite(accuracies)] for name, group in groups.items()}
+    return {f"{name}_accuracy": float(own.mean()) if len(own) else math.nan for name, own in found.items()}
 
 
 def class_label(name: str) -> str:

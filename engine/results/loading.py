@@ -73,7 +73,8 @@ def load(folder: Path, metric: str | None = None) -> Results:
             completeness if completeness.complete else replace(completeness, files=_files(folder, values, rows))
         )
     if missing := reader.without_partition:
-        log.warning("worst_decile_accuracy is left out for %d of %d trials: %s", len(missing), len(rows), missing[0])
+        left_out = "worst_decile_accuracy, many_accuracy, medium_accuracy and few_accuracy are left out"
+        log.warning("%s for %d of %d trials: %s", left_out, len(missing), len(rows), missing[0])
     asked = class_figures([sweep["metric"], metric or "", *(one.metric for one in sweep["tables"] + sweep["claims"])])
     trials = _trials_frame(rows, names, asked)
     read = {"evaluations": reader.evaluations, "facts": reader.facts}

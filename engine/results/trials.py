@@ -54,7 +54,7 @@ from engine.record.summary import read as read_summary
 from engine.record.sweep_files import setting_at
 from engine.record.wholeness import check_rows
 from engine.results import round_folders
-from engine.results.class_figures import STD
+from engine.results.class_figures import STD, by_rows
 from engine.results.completeness import STATUSES
 from engine.results.facts import Facts, facts_of
 
@@ -115,7 +115,7 @@ class TrialReader:
         self.evaluations: dict[str, pa.Table] = {}
         self.facts: dict[str, Facts] = {}  # by trial, as far as its experiment can be read
         self.damage: dict[str, str] = {}  # trial -> what of it cannot be read
-        self.without_partition: list[str] = []  # why, for each trial that has no worst_decile_accuracy for it
+        self.without_partition: list[str] = []  # why, for each trial without the metrics made of it
 
     def row(self, record: Mapping[str, Any], axes: list[str]) -> dict[str, Any]:
         """Make the row of a trial; of one that is damaged, the row says so."""
@@ -166,7 +166,7 @@ class TrialReader:
                 by_class = table["class_accuracy"][-1].as_py()
                 figures["class_accuracy"] = by_class
                 if figures["scope"] == "global" and by_class is not None:
-                    figures["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
+                    figures |= self._by_partition(folder, experiment, by_class)
                 figures |= self._to_target(folder, experiment, table)
             figures |= _on_request(folder) | _of_matrices(folder)
         return figures
@@ -201,17 +201,20 @@ class TrialReader:
         size = 8 if experiment["execution"]["precision"] == "float64" else 4
         return {"rounds_to_target": round, "bytes_to_target": size * floats}
 
-    def _worst_decile(self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]) -> float | None:
+    def _by_partition(
+        self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]
+    ) -> dict[str, float]:
+        """Return the metrics of accuracies by class and of who holds which class; {} where the data are elsewhere."""
         try:
             counts = class_counts(folder / "partition.parquet", experiment["data"])
         except FedskewError as error:  # the table does without: the data may be on another machine
             self.without_partition.append(str(error))
-            return None
+            return {}
         if counts.shape[1] != len(by_class):
             raise RunFolderError(
                 f"{folder / 'evaluations.parquet'} is of {len(by_class)} classes, not {counts.shape[1]}"
             )
-        return worst_decile(counts, by_class)
+        return {"worst_decile_accuracy": worst_decile(counts, by_class), **by_rows(counts.sum(axis=0), by_class)}
 
 
 def _on_request(folder: Path) -> dict[str, float]:

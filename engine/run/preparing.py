@@ -16,7 +16,7 @@ from engine.base.errors import ConfigError, DataError, require
 from engine.base.own_modules import is_ours
 from engine.base.part_calls import calling
 from engine.data import Assignment, Dataset
-from engine.data.samples.assignment import Parts
+from engine.data.samples.assignment import Parts, without
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
 from engine.models.model import built_alike
@@ -133,6 +133,16 @@ class Prepared:
         self.folder.create(self.experiment)
 
 
+def divided(experiment: Experiment, dataset: Dataset) -> Assignment:
+    """Return who has which training rows; those that ``data.imbalance`` leaves out are dropped."""
+    train, partition, classes = dataset.train, experiment.partition, len(dataset.classes)
+    rows = experiment.data.remaining(train.labels, classes, partition.seed)
+    found = partition.assign(train.labels[rows], classes, None if train.owners is None else train.owners[rows])
+    clients = Parts.of(found.clients)
+    dropped = np.sort(np.concatenate([without(len(train), rows), rows[found.dropped]]))
+    return replace(found, clients=Parts(rows[clients.joined], clients.ends), dropped=dropped, public=rows[found.public])
+
+
 def prepare(
     experiment: Experiment, out: Path | str | None, overwrite: bool, dataset: Dataset | None = None
 ) -> Prepared:
@@ -144,8 +154,7 @@ def prepare(
     dataset = dataset or experiment.data.load()
     fingerprint = dataset.fingerprint
     if saved is None:
-        partition = experiment.partition
-        assignment = partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
+        partition, assignment = experiment.partition, divided(experiment, dataset)
         with calling(partition, "partition.name", "draw from numpy_generator(self.seed, ...) of fedskew.contract"):
             assignment = partition.share_tests(replace(assignment, data=fingerprint), dataset)
     else:

@@ -19,7 +19,7 @@ from engine.record import matrices
 from engine.record.run_folder import Row, RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.run.lineage import Lineage
-from engine.server.class_balance import label_entropies
+from engine.server.class_balance import label_entropies, skew
 from engine.server.federation import Federation
 
 
@@ -96,6 +96,7 @@ class Recorder:
         states = json.dumps(sorted(files.items()))
         matrices.save(self._folder.path, stage.name, stage.algorithm.kinds, server)
         sizes, experiment = federation.population.sizes, federation.experiment
+        counts = federation.population.class_counts()[federation.population.drawn_from]
         ended = lineage.stopping.ended
         return self._folder.summarise(
             experiment,
@@ -110,7 +111,8 @@ class Recorder:
                 "empty_clients": int((sizes == 0).sum()),
                 "held_out_clients": len(federation.population.held_out),
                 "dropped_samples": self._dropped,
-                **label_entropies(experiment, federation.population.class_counts()[federation.population.drawn_from]),
+                **label_entropies(experiment, counts),
+                **skew(counts),
                 "data_sha256": self.data,
                 "stages": {
                     one.name: stage_hash(experiment, one, lineage.numerics, self.divided) for one in lineage.chain

@@ -4,6 +4,8 @@ Of a client with class shares p the entropy H(p) = -sum_c p_c log p_c, by its ma
 single class. A run has the mean over the clients that can train, twice: of their rows, and of a local step, into which
 an algorithm may mix rows of its own making (:meth:`~engine.algorithm.Generative.step_classes`).
 
+A partition's skew is how far clients' class shares are from those of all their rows, see :func:`skew`.
+
 Shapes: K clients, C classes.
 """
 
@@ -36,6 +38,33 @@ def balance(counts: np.ndarray) -> float:
     shares = counts / counts.sum(axis=1, keepdims=True)
     terms = np.log(shares, out=np.zeros_like(shares), where=shares > 0) * shares
     return float(-terms.sum(axis=1).mean() / math.log(counts.shape[1]))
+
+
+def skew(counts: np.ndarray) -> dict[str, float]:
+    """Return the distances between class shares p of a client and q of all rows, and the classes that a client has.
+
+    Means over the rows of ``counts`` int64 [K, C] that are not all 0, each with the same weight:
+    Hellinger sqrt(sum_c (sqrt p_c - sqrt q_c)^2 / 2); Jensen-Shannon, the root of the divergence in bits; total
+    variation sum_c |p_c - q_c| / 2, half of what Zhao et al. (2018) call earth mover's distance; and exp(H(p)).
+    """
+    counts = counts[counts.sum(axis=1) > 0]
+    p = counts / counts.sum(axis=1, keepdims=True)
+    q = counts.sum(axis=0) / counts.sum()
+    middle = (p + q) / 2
+    divergence = (_entropic(p, middle) + _entropic(np.broadcast_to(q, p.shape), middle)) / (2 * math.log(2))
+    of_clients = {
+        "label_hellinger": np.sqrt(((np.sqrt(p) - np.sqrt(q)) ** 2).sum(axis=1) / 2),
+        "label_jensen_shannon": np.sqrt(np.maximum(divergence, 0)),
+        "label_total_variation": np.abs(p - q).sum(axis=1) / 2,
+        "effective_classes": np.exp(-_entropic(p, np.ones_like(p))),
+    }
+    return {name: float(values.mean()) for name, values in of_clients.items()}
+
+
+def _entropic(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return sum_c p_c log(p_c / q_c) of each row [K, C], where 0 log 0 is 0."""
+    ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
+    return (p * np.log(ratio)).sum(axis=1)
 
 
 def step_classes(algorithm: Algorithm, local: Local, counts: np.ndarray) -> np.ndarray:

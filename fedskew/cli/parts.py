@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from engine.base.errors import ConfigError, nearest, one_line, require
-from engine.experiment import CHOICES
+from engine.data import PARTITIONS, Dataset
+from engine.experiment import CHOICES, Experiment
 from fedskew.cli.naming import is_name, joined, overridden
 from fedskew.cli.output import print_json, print_line, say
 
@@ -29,7 +30,8 @@ def check_command(
 ) -> None:
     """Check parts at their defaults on small data: a line for each check, exit code 1 if one fails.
 
-    Of data that key=value pairs name: tell what is read of them and how, without training.
+    Of data that key=value pairs name: tell what is read of them and how, without training; with pairs such as
+    partition.alpha=0.1, how they are divided among clients, too.
     """
     if not is_name(what[0]):
         _tell_data(what)
@@ -42,17 +44,38 @@ def check_command(
     statuses = Counter(check["status"] for part in checked for check in part["checks"])
     counts = {"ok": statuses["ok"], "failed": statuses["FAILED"], "skipped": statuses["skipped"]}
     print_line(", ".join(f"{count} {name}" for name, count in counts.items()))
-    print_json({**counts, "parts": checked, "data": None})
+    print_json({**counts, "parts": checked, "data": None, "partition": None})
     if counts["failed"]:
         raise typer.Exit(1)
 
 
 def _tell_data(words: list[str]) -> None:
-    data = overridden(words, "laptop").data.load()
+    experiment = overridden(words, "laptop")
+    data = experiment.data.load()
     found = {"name": data.name, "train": len(data.train), "test": len(data.test), "shape": data.shape}
-    print_line("\n  ".join((", ".join(f"{key} {value}" for key, value in found.items()), *data.told)))
+    print_line("\n  ".join((_in_words(found), *data.told)))
     whole = {**found, "classes": data.classes, "told": data.told}
-    print_json({"ok": 0, "failed": 0, "skipped": 0, "parts": [], "data": whole})
+    division = _division(experiment, data) if any(word.startswith("partition.") for word in words) else None
+    if division:
+        print_line(f"partition {_in_words(division)}")
+    print_json({"ok": 0, "failed": 0, "skipped": 0, "parts": [], "data": whole, "partition": division})
+
+
+def _in_words(found: dict[str, Any]) -> str:
+    words = {key: f"{value:.3g}" if isinstance(value, float) else value for key, value in found.items()}
+    return ", ".join(f"{key} {value}" for key, value in words.items())
+
+
+def _division(experiment: Experiment, data: Dataset) -> dict[str, Any]:
+    """How the rows of ``data`` are divided: sizes of clients, and how far their classes are from those of all."""
+    from engine.run.preparing import divided
+    from engine.server.class_balance import skew
+
+    parts = divided(experiment, data)
+    sizes = parts.sizes()
+    found = {"name": PARTITIONS.name_of(experiment.partition), "clients": len(sizes)}
+    found |= {"least_rows": int(sizes.min()), "most_rows": int(sizes.max()), "dropped_rows": len(parts.dropped)}
+    return found | {"public_rows": len(parts.public)} | skew(parts.class_counts(data.train.labels, len(data.classes)))
 
 
 def _parts(what: str) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from engine.base.files import write_atomically
+from engine.server.class_balance import skew
 from fedskew.lab.drawing import CATEGORIES, HEAT, MIDDLE, PANEL, Drawing, new_figure, new_panel, styled
 from fedskew.lab.quantities import percent
 
@@ -29,7 +30,7 @@ def partition(name: str, title: str, counts: np.ndarray) -> Drawing:
 @styled
 def draw_partition(counts: np.ndarray, classes: Sequence[str], path: Path) -> None:
     """Write the PNG of a run's partition; counts: int64 [K, C], classes: the names of the C classes."""
-    figure, axes = new_panel(MIDDLE, _height(counts) + 0.4)
+    figure, axes = new_panel(MIDDLE, _height(counts) + 0.6)
     about = _held(axes, counts, classes)
     figure.suptitle(about.replace(". ", ".\n"), fontsize=9, x=0.01, ha="left")
     write_atomically(path, Drawing("partition", about, figure).png)
@@ -70,7 +71,10 @@ def _held(axes: Axes, counts: np.ndarray, classes: Sequence[str] = ()) -> str:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     sizes = counts.sum(axis=1)
     held = f"{clients:,} clients of {sizes.min():,} to {sizes.max():,} samples"
-    return f"{held}, largest class {percent(_largest_share(counts))} on average. {drawn}"
+    hellinger, jensen_shannon, variation, effective = skew(counts).values()
+    held += f", largest class {percent(_largest_share(counts))} on average, {effective:.1f} effective classes. From the"
+    held += f" classes of all samples: Hellinger {hellinger:.2f}, Jensen-Shannon {jensen_shannon:.2f}, total variation"
+    return f"{held} {variation:.2f}. {drawn}"
 
 
 def _name_classes(axes: Axes, num_classes: int, classes: Sequence[str]) -> None:

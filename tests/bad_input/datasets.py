@@ -112,6 +112,8 @@ FIELDS = [
     run("no sample is kept", "data.train_samples=0"),
     run("more samples than there are", "data.train_samples=10001", loads=True),
     run("a number of samples in words", "data.test_samples=few"),
+    run("a tail that rises", "data.imbalance=0.5"),
+    run("a tail that ends without a row", "data.imbalance=1001", loads=True),
     run("a folder where none is asked for", "data.root=x"),
     run("own images without a folder", "data.name=imagefolder"),
     run("a folder that is a number", "data.name=imagefolder data.root=3"),

@@ -58,6 +58,21 @@ def test_a_failed_check_is_told_and_ends_with_1(call: Call, tmp_path: Path) -> N
     assert lines.index("  skipped  another_for_another_seed: it is a function that does not ask for rng") > 8
 
 
+def test_a_partition_is_told_where_its_keys_are_given(call: Call) -> None:
+    """Two clients of 2,750 rows: of 1,000, 1,000 and 750 of three classes, and of the rest. Kills: rows that are cut
+    and count all the same; a partition that nobody asked for; a measure that is left out."""
+    words = ["data.imbalance=10", "data.imbalance_kind=step", "partition.name=shards", "partition.clients=2"]
+    words.append("partition.shards_per_client=1")
+    code, out, _ = call("check", *words)
+    line = out.splitlines()[-1]
+    rows = "least_rows 2750, most_rows 2750, dropped_rows 4500, public_rows 0"
+    assert code == 0 and line.startswith(f"partition name shards, clients 2, {rows}, label_hellinger 0.")
+    found = json.loads(call("check", *words, "--json")[1])["partition"]
+    assert found["label_total_variation"] == pytest.approx(5 / 11) and found["effective_classes"] > 3
+    code, out, _ = call("check", words[0])
+    assert code == 0 and "partition name" not in out
+
+
 def test_one_mistake_is_told_once(call: Call, tmp_path: Path) -> None:
     """Kills: a sentence repeated for every check that meets the same mistake; a check that is not named, not counted,
     or left out of the JSON; another mistake that is taken for the first one."""

@@ -64,7 +64,9 @@ def test_a_row_for_each_trial(swept: Path) -> None:
         *("last10_accuracy", "last10_std", "local_last10_accuracy", "local_gap", "loss"),
         *("rounds", "rounds_asked"),
         *("rounds_computed", "rounds_to_target", "bytes_to_target", "client_floats_to_best", "worst_decile_accuracy"),
-        *("label_entropy", "step_label_entropy", "personal_accuracy", "personal_last10_accuracy"),
+        *("many_accuracy", "medium_accuracy", "few_accuracy", "label_entropy", "step_label_entropy"),
+        *("label_hellinger", "label_jensen_shannon", "label_total_variation", "effective_classes"),
+        *("personal_accuracy", "personal_last10_accuracy"),
         *("personal_client_accuracy", "personal_worst_decile_accuracy", "participants_accuracy", "participants_std"),
         *("fine_tuned_accuracy", "fine_tuned_client_accuracy", "held_out_accuracy", "held_out_client_accuracy"),
         *("held_out_tuned_client_accuracy", "class_accuracy", "seconds", "floats_up", "floats_down"),
@@ -210,7 +212,7 @@ def test_a_report_where_the_data_are_not(tmp_path: Path, messages: Messages) -> 
         with pytest.raises(DataError, match=said):
             results.class_counts(trial)
     assert [text.partition(":")[0] for text in messages.drain()] == [
-        "worst_decile_accuracy is left out for 6 of 6 trials"
+        "worst_decile_accuracy, many_accuracy, medium_accuracy and few_accuracy are left out for 6 of 6 trials"
     ]
 
 

@@ -29,7 +29,9 @@ FROZEN = {
         model_name:string algorithm_name:string accuracy:double best_accuracy:double best_round:double
         last10_accuracy:double last10_std:double local_last10_accuracy:double local_gap:double loss:double rounds:int64
         rounds_asked:int64 rounds_computed:int64 rounds_to_target:double bytes_to_target:double
-        client_floats_to_best:double worst_decile_accuracy:double label_entropy:double step_label_entropy:double
+        client_floats_to_best:double worst_decile_accuracy:double many_accuracy:double medium_accuracy:double
+        few_accuracy:double label_entropy:double step_label_entropy:double label_hellinger:double
+        label_jensen_shannon:double label_total_variation:double effective_classes:double
         personal_accuracy:double personal_last10_accuracy:double personal_client_accuracy:double
         personal_worst_decile_accuracy:double participants_accuracy:double participants_std:double
         fine_tuned_accuracy:double fine_tuned_client_accuracy:double held_out_accuracy:double

@@ -26,6 +26,7 @@ from engine.record.personal_metrics import EVERY_CLIENT
 from engine.record.run_folder import Row, RunFolder
 from engine.record.sweep_files import PlannedTrial, write_plan
 from engine.record.tables import Table
+from engine.run.preparing import divided
 
 Accuracy = Callable[[Mapping[str, Any], int], float]
 Matrices = Callable[[Mapping[str, Any], int], Mapping[str, np.ndarray]]
@@ -244,8 +245,7 @@ def _dataset(experiment: Experiment) -> Dataset:
 
 
 def _partition(experiment: Experiment, data: Dataset) -> Assignment:
-    drawn = experiment.partition.assign(data.train.labels, len(data.classes), data.train.owners)
-    return replace(drawn, data=data.fingerprint)
+    return replace(divided(experiment, data), data=data.fingerprint)
 
 
 def _add(table: Table, kind: str, row: Row) -> None:

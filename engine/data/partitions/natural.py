@@ -108,7 +108,7 @@ class OwnerGroups(Partition):
         owners, trained = dataset.test.owners, dataset.train.owners
         if owners is None or trained is None:
             return super().share_tests(assignment, dataset)
-        groups = self._groups(trained)
+        groups = [np.unique(trained[rows]) for rows in assignment.clients]
         return replace(assignment, tests=_by_client(_client_of(groups, owners), len(groups)))
 
     def _groups(self, owners: np.ndarray) -> list[np.ndarray]:

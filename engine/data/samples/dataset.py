@@ -25,6 +25,7 @@ from engine.base.part_calls import calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
 from engine.data.samples.assignment import read_only
+from engine.data.samples.long_tail import Tail, rows_of_tail, tail_counts
 from engine.data.samples.notes import listed, note, noting, warn
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
@@ -141,6 +142,7 @@ class Source(Checked, ABC):
     train_samples, test_samples: how many samples to keep; None keeps all. The subset has the class shares of
     the whole, is the same for every seed, and keeps the order of the whole. normalise: by the data's mean and
     std; without it pixels are trained on as they are, scaled to [0, 1] (PFLEGO's code), and features unchanged.
+    imbalance, imbalance_kind: the long tail of the training rows that are divided among clients, see :meth:`remaining`.
     """
 
     downloads: ClassVar[bool] = False  # by itself, where its files are missing
@@ -158,10 +160,23 @@ class Source(Checked, ABC):
         Doc("by the mean and std of the data; false: pixels stay in [0, 1], as in PFLEGO's code, features as they are"),
         Neutral(False, "leaves numbers as they are"),
     ] = True
+    imbalance: Annotated[
+        float,
+        Ge(1),
+        Doc(
+            "long tail of the rows that clients are given: the first class has this many times those of the last; "
+            "which ones is drawn by `partition.seed`"
+        ),
+        Neutral(1, "leaves none out"),
+    ] = 1.0
+    imbalance_kind: Annotated[
+        Tail, Doc("rows fall from class to class by one factor, or once, after the first half of the classes")
+    ] = "exponential"
 
     def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """Return those fields, of all as they are ``written`` in a config, that tell what is read."""
-        return identifying(written, self.neutral)
+        tail = () if self.imbalance > 1 else ("imbalance", "imbalance_kind")
+        return {name: value for name, value in identifying(written, self.neutral).items() if name not in tail}
 
     def folder(self, download: bool = False) -> Path | None:
         """Return where the files of the data set lie, None for data that need no files, without opening any of them.
@@ -187,10 +202,27 @@ class Source(Checked, ABC):
                 split = getattr(data, name)
                 rows = self.chosen(name, split.labels)
                 splits[name] = split if len(rows) == len(split) else split.take(rows)
-            _warn_of_classes(data.classes, splits["train"].labels)
+            train = splits["train"].labels
+            _warn_of_classes(data.classes, train)
+            if self.imbalance > 1:
+                counts = self._tail(train, len(data.classes))
+                told = f"{counts.sum():,} of {len(train):,} divided, by data.imbalance"
+                note(f"train rows: {told}; of each class {listed(list(map(str, counts)))}")
         mean, std = (data.mean, data.std) if self.normalise else AS_IS
         told = {"notes": data.notes + notes.facts, "warnings": (*data.warnings, *notes.warnings)}
         return dataclasses.replace(data, **splits, mean=mean, std=std, **told)
+
+    def remaining(self, labels: np.ndarray, num_classes: int, seed: int) -> np.ndarray:
+        """Return the sorted rows int64 of the training split, with ``labels`` int64 [N], that ``imbalance`` leaves.
+
+        The others are nobody's; ``seed`` is the partition's.
+        """
+        if self.imbalance == 1:
+            return np.arange(len(labels))
+        return rows_of_tail(labels, self._tail(labels, num_classes), seed)
+
+    def _tail(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
+        return tail_counts(np.bincount(labels, minlength=num_classes), self.imbalance, self.imbalance_kind)
 
     def _read_alike(self) -> Dataset:
         """Read it; what comes from outside, and does not take long, twice: other data each time are refused."""

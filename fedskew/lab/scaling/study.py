@@ -34,6 +34,7 @@ from engine.base.opening import read_text
 from engine.client.blocks import cut_blocks
 from engine.experiment import Execution, Experiment
 from engine.record.numerics import hardware_of
+from engine.run.preparing import divided
 from engine.run.run import Run
 from engine.server.cohort import expected_cohort
 from engine.worker.addresses import used
@@ -116,9 +117,7 @@ def endless(experiment: Experiment) -> Experiment:
 
 def cohort_of(experiment: Experiment) -> int:
     """Clients per round as the experiment says."""
-    data = experiment.data.load()
-    parts = experiment.partition.assign(data.train.labels, len(data.classes), data.train.owners)
-    holders = int(np.count_nonzero(parts.sizes()))
+    holders = int(np.count_nonzero(divided(experiment, experiment.data.load()).sizes()))
     return max(round(expected_cohort(holders, experiment.participation)), 1)
 
 
