@@ -556,8 +556,8 @@ CLIENT = (
     ),
     mutant(
         "floats that count tensors",
-        "return sum(math.prod(tensor.shape) for tensor in entries.values())",
-        "return len(entries)",
+        "entry, numbers = declared.get(name), math.prod(tensor.shape)",
+        "entry, numbers = declared.get(name), 1",
         "test_messages.py::test_floats_are_those_of_the_table",
     ),
     mutant(

@@ -38,6 +38,11 @@ class Product:
 Gradient = Tensor | Product | None  # of a parameter [K, ...]; none where it is not trained
 
 
+def as_tensor(gradient: Tensor | Product) -> Tensor:
+    """Return a gradient written out."""
+    return gradient.written_out() if isinstance(gradient, Product) else gradient
+
+
 @dataclass(frozen=True)
 class Dense:
     """The layers of such a network: after which of its linear layers a ReLU comes. A head alone is one, too."""

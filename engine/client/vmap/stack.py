@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from engine.algorithm import Tensors
 from engine.client.steps.flat_net import FlatNet, NetAt
+from engine.client.vmap.dense import Gradient, as_tensor
 from engine.client.vmap.step_memory import Memory
 
 
@@ -78,6 +79,16 @@ class Stack:
     def leaves_at(self, weights: Tensor, part: str) -> list[Tensor]:
         """Return the parameters [k, ...] of ``weights`` [k, P] as :meth:`leaves` does those of clients."""
         return self._as_leaves(self._pieces(weights), part)
+
+    def written_out(self, first: int, last: int, part: str, grads: Sequence[Gradient]) -> Tensor:
+        """Return the gradients [k, n] of clients [first, last) as vectors, from those of each parameter."""
+        leaves = self.leaves(first, last, part, by_layer=False)
+        pieces = [
+            (torch.zeros_like(leaf) if grad is None else as_tensor(grad)).reshape(len(leaf), -1)
+            for leaf, grad in zip(leaves, grads, strict=True)
+            if leaf.requires_grad
+        ]
+        return torch.cat(pieces, dim=1) if pieces else self.weights.new_zeros(last - first, 0)
 
     def _as_leaves(self, pieces: Sequence[Tensor], part: str) -> list[Tensor]:
         inside = {id(parameter) for parameter in self.net.slices[part][1]}

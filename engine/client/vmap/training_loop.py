@@ -23,18 +23,18 @@ from engine.algorithm import Algorithm, Batch, Client, Loss, ModelState, Net, Ph
 from engine.client.steps.cached_net import CachedNet
 from engine.client.steps.client_round import ClientProgress
 from engine.client.steps.drawing_modules import StepDraws, drawing_from
-from engine.client.steps.entries import sliced
 from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.step_inputs import Inputs
 from engine.client.steps.training_loop import CHUNK, chunks, freezes_body, least_rows
 from engine.client.vmap.block_inputs import OwnEntries
 from engine.client.vmap.block_rows import BlockRows, Take, alike, padded
 from engine.client.vmap.cuda_graph import Programs
-from engine.client.vmap.dense import Gradient, Product
+from engine.client.vmap.dense import Gradient, as_tensor
 from engine.client.vmap.stack import Stack, StackedNet
 from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.step_plan import StepPlan, step_plans
 from engine.client.vmap.steps import Rate, descend, optimizer
+from engine.client.vmap.vector_hooks import Perturbed, StackedHook, perturber, stacked_hook
 from engine.client.vmap.vmap_rules import StackedRules
 from engine.data.samples.batches import Rows
 
@@ -106,7 +106,7 @@ class VmapLoop:
         self._first_losses = self._memory.rows("first losses", net.weights.new_zeros(len(members)))
         self._starts: Tensor | None = None  # [K, P] of the phase, where somebody may ask
         self._emitted: Tensor | None = None  # [K, P] of the phase
-        self._perturbed: Callable[[int, int, list[Gradient]], list[Tensor]] | None = None  # of the phase
+        self._perturbed: Perturbed | None = None  # of the phase
 
     def phases(self) -> Iterator[Iterator[None]]:
         """Yield phase after phase its steps, which are taken by going on; all of them before the next phase.
@@ -173,7 +173,10 @@ class VmapLoop:
         whole_heads = self._plan.whole_head
         take = self._rows.cached(phase) if phase.features == "cached" and not whole_heads else None
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
-        self._perturbed = self._perturber(phase) if self._plan.perturbed else None
+        self._perturbed = None
+        if self._plan.perturbed:
+            where, _ = self.net.slices[phase.trainable]
+            self._perturbed = perturber(self.stack, phase.trainable, self._hook(where, self.algorithm.perturbation))
         streams = [
             member.order.passes(phase, member.phase_client, least_rows(self.net, phase)) for member in self.members
         ]
@@ -396,16 +399,6 @@ class VmapLoop:
 
     # --- gradients and steps ------------------------------------------------------------------------------
 
-    def _written_out(self, first: int, last: int, phase: Phase, grads: list[Gradient]) -> Tensor:
-        """[k, n] of the phase's part; of weights as whole vectors."""
-        leaves = self.stack.leaves(first, last, phase.trainable, by_layer=False)
-        pieces = [
-            (torch.zeros_like(leaf) if grad is None else _tensor(grad)).reshape(len(leaf), -1)
-            for leaf, grad in zip(leaves, grads, strict=True)
-            if leaf.requires_grad
-        ]
-        return torch.cat(pieces, dim=1) if pieces else self.stack.weights.new_zeros(last - first, 0)
-
     def _stepper(self, phase: Phase) -> Step:
         lr = self.members[0].phase_client.context.lr if phase.lr is None else phase.lr
         for member in self.members:
@@ -421,7 +414,7 @@ class VmapLoop:
 
         @torch.no_grad()
         def step(first: int, last: int, grads: list[Gradient]) -> None:
-            grad = self._written_out(first, last, phase, grads)
+            grad = self.stack.written_out(first, last, phase.trainable, grads)
             optimize(first, last, grad if hook is None else hook(first, last, grad, weights[first:last]))
 
         return step
@@ -444,47 +437,17 @@ class VmapLoop:
         emitted = self._emitted = self._memory.rows("emitted", zeros)
 
         def step(first: int, last: int, grads: list[Gradient]) -> None:
-            emitted[first:last, where] = self._written_out(first, last, phase, grads)
+            emitted[first:last, where] = self.stack.written_out(first, last, phase.trainable, grads)
 
         return step
 
-    def _perturber(self, phase: Phase) -> Callable[[int, int, list[Gradient]], list[Tensor]]:
-        """What makes of a first pass's gradients the parameters of the second pass."""
-        where, _ = self.net.slices[phase.trainable]
-        hook, weights = self._hook(where, self.algorithm.perturbation), self.stack.weights
-
-        @torch.no_grad()
-        def perturbed(first: int, last: int, grads: list[Gradient]) -> list[Tensor]:
-            moved = weights[first:last].clone()
-            moved[:, where] += hook(first, last, self._written_out(first, last, phase, grads), moved[:, where])
-            return self.stack.leaves_at(moved, phase.trainable)
-
-        return perturbed
-
-    def _hook(self, where: slice, one_client: Callable[..., Tensor]) -> Callable[[int, int, Tensor, Tensor], Tensor]:
+    def _hook(self, where: slice, hook: Callable[..., Tensor]) -> StackedHook:
         """A hook of the algorithm's that sees gradients, for several clients."""
         assert self._starts is not None and self._own is not None
-        starts, own = self._starts[:, where], self._own
-        shared_received = sliced(self.algorithm, own.shared, where)
         client = self.members[0].phase_client
         context = replace(client.context, layout=client.context.layout.part(where))
         template = self._template(replace(client, context=context))
-
-        def one(
-            grad: Tensor,
-            weights: Tensor,
-            start: Tensor,
-            received: Tensors,
-            state: Tensors,
-            count: Tensor,
-            counts: Tensor,
-        ) -> Tensor:
-            client = replace(template, num_examples=count, class_counts=counts)
-            received = shared_received | sliced(self.algorithm, received, where) | {"phase_start": start}
-            return one_client(grad, weights, received, sliced(self.algorithm, state, where), client)
-
-        mapped = vmap(one, randomness="error")
-        return lambda first, last, grad, weights: mapped(grad, weights, starts[first:last], *own.of(first, last))
+        return stacked_hook(hook, self.algorithm, where, self._starts, self._own, template)
 
 
 Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
@@ -498,17 +461,13 @@ def _absent(algorithm: Algorithm, clients: Sequence[Client], memory: Memory) -> 
     return lambda first, last: absent[first:last]
 
 
-def _tensor(grad: Tensor | Product) -> Tensor:
-    return grad.written_out() if isinstance(grad, Product) else grad
-
-
 def _plus(total: list[Gradient], grads: list[Gradient], share: float) -> list[Gradient]:
     """``total + share * grads``; an empty total is zero."""
-    terms = [None if grad is None else _tensor(grad) * share for grad in grads]
+    terms = [None if grad is None else as_tensor(grad) * share for grad in grads]
     if not total:
         return list(terms)
     return [
-        term if before is None else before if term is None else _tensor(before) + term
+        term if before is None else before if term is None else as_tensor(before) + term
         for before, term in zip(total, terms, strict=True)
     ]
 
