@@ -2,7 +2,8 @@
 
 The counterpart of ``sequential.SequentialLoop`` for K clients at once. What happens once a phase or once a round
 (draws of rows, starts of phases, states) happens client by client, as there; what happens once a step happens for all
-whose next batch has the same size. Clients are in descending order of rows, see ``block_rows.py``.
+whose next batch has the same size. Clients are in descending order of work, and of rows where it is equal, see
+``block_rows.py``.
 
 Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q floating buffers.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -67,7 +69,7 @@ class VmapLoop:
         programs: Programs | None = None,
         probe: bool = False,
     ) -> None:
-        """Take in rounds that have begun, all of one algorithm and one local section, in descending order of rows.
+        """Take in rounds that have begun, all of one algorithm, of one local section but for epochs and steps, in order.
 
         ``forward``, ``programs``: see ``Trainer``. ``probe``: whether :meth:`losses` will be asked for.
         """
@@ -237,10 +239,9 @@ class VmapLoop:
 
     def _whole_head_steps(self, phase: Phase, step: Step) -> Generator[None, None, list[int]]:
         """All steps of a head over all rows of each client; return how many each client has taken."""
-        count = sum(map(len, self.members[0].order.passes(phase, self.members[0].phase_client, 1)))
         features, labels = self._rows.features(phase)
-        plan, sizes = self._plan, [len(own) for own in labels if count and len(own)]
-        for first, last in alike(sizes):
+        plan, taken = self._plan, [0] * len(self.members)
+        for first, last, count in self._alike(phase, labels):
             inputs, draws = padded(features[first:last], labels[first:last]), self._draws(first, last)
             if self._wants_losses(first, last):
                 for row in range(first, last):
@@ -252,7 +253,18 @@ class VmapLoop:
             for _ in range(count):
                 self._memory.step((phase, first, last, False), work, inputs)
                 yield
-        return [count if len(own) else 0 for own in labels]
+            taken[first:last] = [count] * (last - first)
+        return taken
+
+    def _alike(self, phase: Phase, labels: Sequence[Tensor]) -> Iterator[tuple[int, int, int]]:
+        """Yield clients [first, last) of similar numbers of rows, and the full batches that each of them takes."""
+        begins = 0
+        for _, group in groupby(member.task.local for member in self.members):
+            ends, own = begins + len(list(group)), self.members[begins]
+            count = sum(map(len, own.order.passes(phase, own.phase_client, 1)))
+            sizes = [len(own) for own in labels[begins:ends] if count and len(own)]
+            yield from ((begins + first, begins + last, count) for first, last in alike(sizes))
+            begins = ends
 
     def _first_head(self, row: int, phase: Phase, x: Tensor, y: Tensor) -> None:
         """Remember the objective on a client's first batch, of the features and labels of all its rows."""
