@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -56,7 +57,7 @@ def read_table(path: str) -> list[float]:
 
 
 def _numbers(value: Any) -> tuple[float, ...] | None:
-    """Return the numbers of clients 0, 1, ... that a list or a file gives, whole ones as such."""
+    """Return the numbers of clients 0, 1, ... that a list or a file gives."""
     if value is None:
         return None
     given = read_table(value) if isinstance(value, str) and value else value
@@ -65,7 +66,7 @@ def _numbers(value: Any) -> tuple[float, ...] | None:
     )
     rule = "must be the path of a table, or a list with a number above 0 for each client"
     require(bool(given) and are_numbers, TABLE, value, rule, "for example [5, 2, 3]")
-    return tuple(map(whole_as_int, given))
+    return tuple(given)
 
 
 class Work(Section):
@@ -99,7 +100,7 @@ class Work(Section):
         Neutral("partial", "leaves nobody out"),
     ] = "partial"
     table: Annotated[
-        tuple[Annotated[float | int, Gt(0)], ...] | None,
+        tuple[Annotated[float, Gt(0)], ...] | str | None,
         BeforeValidator(_numbers),
         Doc("each client's epochs or steps by its number, as a list or the path of a CSV or parquet file"),
         Neutral(None, "is none"),
@@ -116,7 +117,12 @@ class Work(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return the fields that a result depends on: none where all clients do what ``local`` says."""
-        return self.model_dump(mode="json") if self.is_drawn or self.table else {}
+        return self.model_dump(mode="json") if self.is_drawn or self.numbers else {}
+
+    @cached_property
+    def numbers(self) -> tuple[float, ...]:
+        """Each client's number of ``table``, whole ones as such; none where there is no table."""
+        return tuple(map(whole_as_int, self.table)) if isinstance(self.table, tuple) else ()
 
     @property
     def is_drawn(self) -> bool:
@@ -137,5 +143,5 @@ class Work(Section):
         low, high = self.span(local)
         rule = f"must be at most {high}, the most that is drawn"
         require(not self.is_drawn or low <= high, "work.low", low, rule, "lower it, or set work.high")
-        parts = [one for one in self.table or () if local.steps is not None and not isinstance(one, int)]
+        parts = [one for one in self.numbers if local.steps is not None and not isinstance(one, int)]
         require(not parts, TABLE, parts[:1], "must have whole numbers, for local.steps is set", "round them")

@@ -116,8 +116,8 @@ class Federation:
     def work(self, stage: Stage, round: int) -> dict[int, float]:
         """The epochs, or steps, of each client of a round that does not do what the stage's ``local`` says."""
         work, seed = self.experiment.work, self.experiment.seed
-        if work.table is not None:
-            return {client: work.table[client] for client in self.cohort(round)}
+        if work.numbers:
+            return {client: work.numbers[client] for client in self.cohort(round)}
         return work_of(seed, round, self._stragglers(round), work, stage.local) if work.cut == "partial" else {}
 
     def _drawn(self, round: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from engine.experiment import Work
 
 
 def draw_stragglers(seed: int, round: int, cohort: Sequence[int], clients: np.ndarray, work: Work) -> tuple[int, ...]:
-    """Draw those of ``cohort`` whose work is drawn, ascending: a share of it, or of all ``clients`` once for the run."""
+    """Draw those of ``cohort`` whose work is drawn, ascending: a share of it, or once a run of all ``clients``."""
     among = clients if work.drawn == "run" else np.array(cohort)
     rng = seeds.numpy_generator(seed, "stragglers", _round(round, work))
     drawn = {*rng.choice(among, size=_share_of(len(among), work), replace=False).tolist()}

@@ -78,8 +78,8 @@ def both(
     received = bench.received(algorithm)
     section = Local(**{"epochs": 2, "batch_size": 8, "lr": 0.1, **local})
     visits = [
-        ClientTask(algorithm, section.doing(work[number] if work else None), number, part, bench.context, received, {}, newcomer=True)
-        for number, part in enumerate(bench.parts)
+        ClientTask(algorithm, section.doing(own), number, part, bench.context, received, {}, newcomer=True)
+        for number, (part, own) in enumerate(zip(bench.parts, work or [None] * len(sizes), strict=True))
     ]
     return together(bench.trainer, visits), one_by_one(bench.trainer, visits)
 

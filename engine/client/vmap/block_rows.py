@@ -2,8 +2,8 @@
 
 A client's steps have an order; steps of different clients have none. So clients whose next batches have equal sizes
 step together (:func:`lockstep`), the largest first: full batches as long as there are any, then the short ones at the
-end of a pass. With clients of equal epochs in descending order of rows, those with full batches left are a prefix, and no step is
-padded.
+end of a pass. With clients of equal epochs in descending order of rows, those with full batches left are a prefix, and
+no step is padded.
 
 A head's steps over all rows of each client are padded all the same (:func:`padded`): each is one small product of what
 is computed already, so clients of similar sizes step together, and what is padded adds zeros to the gradient.

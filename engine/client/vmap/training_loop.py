@@ -69,7 +69,7 @@ class VmapLoop:
         programs: Programs | None = None,
         probe: bool = False,
     ) -> None:
-        """Take in rounds that have begun, all of one algorithm, of one local section but for epochs and steps, in order.
+        """Take in rounds that have begun, in order, all of one algorithm, and of one local section but for their work.
 
         ``forward``, ``programs``: see ``Trainer``. ``probe``: whether :meth:`losses` will be asked for.
         """
