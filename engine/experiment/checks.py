@@ -113,8 +113,10 @@ def check_schedule(schedule: Sequence[Change], spans: Sequence[range], key_of: C
             )
 
 
-def check_work(work: Work, chain: Sequence[Stage]) -> None:
-    """Refuse work of single clients that does not go with what a stage that trains says for all."""
+def check_work(work: Work, chain: Sequence[Stage], partition: Partition) -> None:
+    """Refuse work of single clients that does not go with what a stage that trains says for all, or of others."""
+    if partition.clients:  # natural partitions learn their number of clients from the data
+        work.check_clients(partition.clients)
     for stage in chain:
         for local in (stage.local, *(change.local for change in stage.changes)) if stage.rounds else ():
             work.check(local)

@@ -104,7 +104,7 @@ class Experiment(Section):
         checks.check_order(self.schedule)
         if self.schedule:
             checks.check_schedule(self.schedule, self.spans, self.key_of)
-        checks.check_work(self.work, self.chain)
+        checks.check_work(self.work, self.chain, self.partition)
         checks.check_fine_tuning(self.evaluation, self.client_models, self.chain[-1].algorithm)
         checks.check_stop(self.stop, self.evaluation, self.chain[-1])
         checks.check_chain(self.chain, self.stages, self.model, self.client_models)

@@ -138,6 +138,12 @@ class Work(Section):
         """Return the least and the most that is drawn where ``local`` says what all others do."""
         return self.low or 1, self.high or int(local.epochs if local.steps is None else local.steps)
 
+    def check_clients(self, clients: int) -> None:
+        """Refuse a table of another number of clients."""
+        given = len(self.numbers)
+        rule = f"is for clients 0 to {given - 1}, and clients are 0 to {clients - 1}"
+        require(given in (0, clients), TABLE, "...", rule, "correct the table")
+
     def check(self, local: Local) -> None:
         """Refuse numbers that do not go with what ``local`` says."""
         low, high = self.span(local)

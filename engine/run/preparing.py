@@ -49,9 +49,7 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
     holders = int((assignment.sizes() > 0).sum()) - len(held_out)
     whose = "that hold data and are not held out" if len(held_out) else "that hold data"
     _check_availability(experiment, assignment, held_out)
-    given, clients = len(experiment.work.numbers), len(assignment.clients)
-    rule = f"is for clients 0 to {given - 1}, and clients are 0 to {clients - 1}"
-    require(given in (0, clients), "work.table", "...", rule, "correct the table")
+    experiment.work.check_clients(len(assignment.clients))
     count = experiment.participation.count
     require(
         count is None or count <= holders,

@@ -166,6 +166,19 @@ def test_unequal_work(option: str, way: str) -> None:
     assert len({trained.steps for trained in wanted}) > 2
 
 
+def test_clients_of_equal_work_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: clients in the order of their rows alone, whose later passes fall apart."""
+    taken, take = list[int](), block.VmapLoop._take_step
+
+    def counted(loop: Any, first: int, last: int, *rest: Any) -> None:
+        taken.append(last - first)
+        take(loop, first, last, *rest)
+
+    monkeypatch.setattr(block.VmapLoop, "_take_step", counted)
+    both(Telling(), MODELS["mlp"], sizes=(8, 8, 8, 8), work=(1, 3, 1, 3))
+    assert taken == [4, 2, 2]
+
+
 @pytest.mark.parametrize("option", ["plain", "momentum", "body", "head", "body in place", "cached", "names"])
 @pytest.mark.parametrize("model", ["logistic", "projection", "normalised", "normalised logistic"])
 def test_other_networks_of_linear_layers(model: str, option: str) -> None:

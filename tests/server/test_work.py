@@ -27,6 +27,7 @@ from tests.support.tiny import SIZES, assignment, dataset, drive, experiment, op
 COHORT = (1, 4, 5, 9, 12, 20, 21, 30, 33, 39)
 CLIENTS = np.arange(40)
 FIVE = Local(epochs=5)
+ANY = {"name": "natural"}  # a partition that learns its number of clients from the data
 BATCHES = np.array([-(-size // 8) for size in SIZES])  # of eight rows
 
 
@@ -177,6 +178,7 @@ def test_fixed_points_of_quadratics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     config = experiment(
         algorithm={"name": name},
         model={"name": "logistic"},
+        partition=ANY,
         local={"steps": 5, "batch_size": "full", "lr": 0.05},
         work={"table": tau.tolist()},
         rounds=30,
@@ -200,7 +202,7 @@ def test_a_table_is_what_each_client_does(tmp_path: Path) -> None:
     frame = pd.DataFrame({"client": range(8), "work": given}).iloc[::-1]
     frame.to_csv(tmp_path / "work.csv", index=False)
     frame.assign(note="x").to_parquet(tmp_path / "work.parquet")
-    base = experiment(rounds=1)
+    base = experiment(rounds=1, partition=ANY)
     runs = [
         base.replace({"work.table": one})
         for one in (given, *(str(tmp_path / f"work.{end}") for end in ("csv", "parquet")))
@@ -214,9 +216,26 @@ def test_a_table_is_what_each_client_does(tmp_path: Path) -> None:
     assert steps_of(drive(tmp_path / "steps", counted))[1].to_list() == [9, *range(1, 8)]
 
 
+def test_who_has_most_to_do_is_sent_first(tmp_path: Path) -> None:
+    """Kills: blocks whose expected work is what ``local`` says, so that the longest is waited for at the end."""
+    driver = open_driver(
+        tmp_path, experiment(partition=ANY, work={"table": [1, 1, 9, 1, 1, 50, 1, 1]}, execution={"block": 1})
+    )
+    run, costs = driver.pool.run, list[float]()
+
+    def spy(name: str, shared: Any, job: Any, calls: Any, **rest: Any) -> Any:
+        costs.extend(call.cost for call in calls if name == "train")
+        return run(name, shared, job, calls, **rest)
+
+    driver.pool.run = spy  # type: ignore[method-assign]
+    driver.next()
+    driver.pool.close()
+    assert np.argsort(costs)[-2:].tolist() == [2, 5]
+
+
 def test_phases_that_say_for_how_long_are_as_they_were(tmp_path: Path) -> None:
     """Kills: work of phases whose length is the algorithm's."""
-    fields = {"algorithm": {"name": "fedrep", "head_epochs": 3}, "rounds": 1}
+    fields = {"algorithm": {"name": "fedrep", "head_epochs": 3}, "rounds": 1, "partition": ANY}
     runs = [
         drive(tmp_path / f"{number}", experiment(**fields, work=work))
         for number, work in enumerate(({}, {"table": [4] * 8}))
@@ -254,7 +273,7 @@ def test_files_that_are_no_table_are_one_sentence(tmp_path: Path, text: str, mes
 def test_a_table_of_other_clients_is_refused() -> None:
     """Kills: a table of another partition."""
     with pytest.raises(ConfigError, match=r"is for clients 0 to 6, and clients are 0 to 7"):
-        check_against_data(experiment(work={"table": [1] * 7}), dataset(), assignment(SIZES))
+        check_against_data(experiment(partition=ANY, work={"table": [1] * 7}), dataset(), assignment(SIZES))
 
 
 # --- what a result depends on -------------------------------------------------------------------------
@@ -290,6 +309,7 @@ def test_equal_work_is_in_no_digest(tmp_path: Path) -> None:
         ({"cut": "drop"}, "work.cut=drop: would leave nobody, unless work.stragglers is a share below 1"),
         ({"cut": "drop", "stragglers": 1}, "work.cut=drop: would leave nobody"),
         ({"table": [1, 2], "stragglers": 0.5}, "work.table=...: says all, so that nothing is drawn"),
+        ({"table": [1, 2]}, "work.table=...: is for clients 0 to 1, and clients are 0 to 19"),
         ({"table": [1, 0]}, "work.table=[1, 0]: must be the path of a table, or a list with a number above 0"),
         ({"stragglers": 1.5}, "work.stragglers=1.5: must be at least 0 and at most 1"),
     ],

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.step_inputs import Inputs
 from engine.client.steps.training_loop import CHUNK, chunks, freezes_body, least_rows
 from engine.client.vmap.block_inputs import OwnEntries
-from engine.client.vmap.block_rows import BlockRows, Take, alike, padded
+from engine.client.vmap.block_rows import BlockRows, Take, padded
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Gradient, Product
 from engine.client.vmap.stack import Stack, StackedNet
@@ -241,7 +240,7 @@ class VmapLoop:
         """All steps of a head over all rows of each client; return how many each client has taken."""
         features, labels = self._rows.features(phase)
         plan, taken = self._plan, [0] * len(self.members)
-        for first, last, count in self._alike(phase, labels):
+        for first, last, count in self._rows.alike(phase, labels):
             inputs, draws = padded(features[first:last], labels[first:last]), self._draws(first, last)
             if self._wants_losses(first, last):
                 for row in range(first, last):
@@ -255,16 +254,6 @@ class VmapLoop:
                 yield
             taken[first:last] = [count] * (last - first)
         return taken
-
-    def _alike(self, phase: Phase, labels: Sequence[Tensor]) -> Iterator[tuple[int, int, int]]:
-        """Yield clients [first, last) of similar numbers of rows, and the full batches that each of them takes."""
-        begins = 0
-        for _, group in groupby(member.task.local for member in self.members):
-            ends, own = begins + len(list(group)), self.members[begins]
-            count = sum(map(len, own.order.passes(phase, own.phase_client, 1)))
-            sizes = [len(own) for own in labels[begins:ends] if count and len(own)]
-            yield from ((begins + first, begins + last, count) for first, last in alike(sizes))
-            begins = ends
 
     def _first_head(self, row: int, phase: Phase, x: Tensor, y: Tensor) -> None:
         """Remember the objective on a client's first batch, of the features and labels of all its rows."""
