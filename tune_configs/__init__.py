@@ -22,6 +22,8 @@ SWEEPS = {
         "scaffold_options",
         "participation_epochs",
         "warmup",
+        "stragglers",
+        "unequal_epochs",
         "methods",
         "heterogeneity",
         "local_epochs",

@@ -1,4 +1,4 @@
-"""Client drift under label skew: FedProx's mu, SCAFFOLD's options, participation against local work, warm-up rounds.
+"""Client drift under label skew: FedProx's mu, SCAFFOLD's options, participation and local work, also an unequal one.
 
 Profiles: ``paper`` is the setting of CBFL's tables (ResNet20, CIFAR-10, 100 clients, 1,000 rounds; Li et al., table 2);
 ``laptop`` has the same axes on the embedded images, in minutes on two cores.
@@ -28,7 +28,9 @@ CBFL = "CBFL, table 2 (single runs)"
 KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD"
 MCMAHAN = "McMahan et al. 2017, table 2"
 FEDSER = fedser.SOURCE
+NOVA = "Wang et al. 2020, Tackling the objective inconsistency problem"
 SCAFFOLD = {"name": "scaffold"}
+FEDNOVA = {"name": "fednova"}
 METHODS = [FEDAVG, FEDPROX, SCAFFOLD, MOON, FEDMIX, FEDDC]
 
 
@@ -179,6 +181,80 @@ def warmup(profile: str) -> Sweep:
                 kind="equal",
                 margin=0.02,
             ),
+        ),
+    )
+
+
+# --- unequal local work -----------------------------------------------------------------------------------
+
+
+def stragglers(profile: str) -> Sweep:
+    """FedProx and FedAvg, each with the partial work of stragglers and without these, by their share.
+
+    The ``paper`` profile is its MNIST: 1,000 clients of two classes each, of equal sizes here, logistic regression, 10
+    clients a round, 20 epochs.
+    """
+    paper, prox = profile == "paper", {"name": "fedprox", "mu": 1.0}
+    mnist: dict[str, Any] = {
+        "data": {"name": "mnist"},
+        "partition": {"name": "classes_per_client", "clients": 1000, "classes": 2},
+        "model": {"name": "logistic"},
+        "local.batch_size": 10,
+        "local.lr": 0.03,
+        "rounds": 200,
+    }
+    setting = mnist if paper else {"rounds": 20, "partition.alpha": 0.1}
+    changes = {**setting, "participation.count": 10, "local.epochs": 20 if paper else 10, "evaluation.local_every": 0}
+    return Sweep(
+        base=quickstart().replace({"name": "stragglers", **changes}),
+        space={
+            "algorithm": tune.grid_search([FEDAVG, prox]),
+            "work.cut": tune.grid_search(["drop", "partial"]),
+            "work.stragglers": tune.grid_search([0.5, 0.9]),
+        },
+        seeds=(0, 1, 2),
+        tables=(PaperTable("Accuracy by what becomes of stragglers", ("algorithm", "work.cut"), ("work.stragglers",)),),
+        claims=(
+            Claim(
+                text="With 90 % stragglers FedProx with their partial work is better than FedAvg that drops them.",
+                source=f"{PROX}, figure 1",
+                better={"algorithm": prox, "work.cut": "partial"},
+                worse={"algorithm": FEDAVG, "work.cut": "drop"},
+                where={"work.stragglers": 0.9},
+            ),
+            Claim(
+                text="Their partial work alone, without a proximal term, is better than to drop them.",
+                source=f"{PROX}, figure 1, mu = 0",
+                better={"work.cut": "partial"},
+                worse={"work.cut": "drop"},
+                where={"algorithm": FEDAVG, "work.stragglers": 0.9},
+            ),
+        ),
+    )
+
+
+def unequal_epochs(profile: str) -> Sweep:
+    """FedNova and FedAvg where each of 16 clients has 2 to 5 epochs, drawn once or in every round.
+
+    The ``paper`` profile has its data, split, optimizer and epochs; its network is VGG-11, here ResNet20.
+    """
+    paper = {"local__batch_size": 32, "local__lr_decay": 1.0, "rounds": 100} if profile == "paper" else {}
+    everybody = {"partition__clients": 16, "participation__count": None, "participation__fraction": 1.0}
+    local = {"local__lr": 0.02, "local__momentum": 0.9, "partition__alpha": 0.1}
+    return Sweep(
+        base=base(profile, work__low=2, work__high=5, **everybody, **local, **paper),
+        space={"algorithm": tune.grid_search([FEDAVG, FEDNOVA]), "work.drawn": tune.grid_search(["run", "round"])},
+        seeds=(0, 1, 2),
+        tables=(PaperTable("Accuracy by when epochs are drawn", ("algorithm",), ("work.drawn",)),),
+        claims=tuple(
+            Claim(
+                text=f"FedNova is better than FedAvg where each client has 2 to 5 epochs, drawn {when}.",
+                source=f"{NOVA}, table 2",
+                better={"algorithm": FEDNOVA},
+                worse={"algorithm": FEDAVG},
+                where={"work.drawn": drawn},
+            )
+            for drawn, when in (("run", "once"), ("round", "in every round"))
         ),
     )
 

@@ -8,7 +8,7 @@ methods are given or return; it knows no config, no Ray and no algorithm. Read `
 from engine.algorithm.contract import Algorithm, Loss, PostTraining
 from engine.algorithm.generative import Generative
 from engine.algorithm.hooks import acts, idle_when, loss_of, not_stacked, overrides
-from engine.algorithm.local import Local, batches_in
+from engine.algorithm.local import Local, batches_in, whole_as_int
 from engine.algorithm.local_run import LocalRun, PhaseResult, accumulated, accumulation
 from engine.algorithm.net import Net, Statistics
 from engine.algorithm.personalised import Personalised
@@ -74,4 +74,5 @@ __all__ = [
     "loss_of",
     "not_stacked",
     "overrides",
+    "whole_as_int",
 ]

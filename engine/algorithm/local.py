@@ -27,7 +27,7 @@ def batches_in(epochs: float, per_pass: int) -> int:
     return math.ceil(Fraction(repr(epochs)) * per_pass)
 
 
-def _whole_as_int(number: float) -> float:
+def whole_as_int(number: float) -> float:
     """Make 1.0 and 1 one number, with one digest."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
@@ -43,7 +43,7 @@ class Local(Section):
     epochs: Annotated[
         float | int,
         Gt(0),
-        AfterValidator(_whole_as_int),
+        AfterValidator(whole_as_int),
         Doc(
             "passes over a client's rows in a round; of a share of one its first batches: 0.5 and 1.5 of 3 batches "
             "are 2 and 5 steps (epochs times batches, rounded up)"
@@ -139,6 +139,10 @@ class Local(Section):
     def is_plain_sgd(self) -> bool:
         """True if a step is the gradient times the round's rate, and nothing else."""
         return self.optimizer == "sgd" and not (self.momentum or self.weight_decay or self.clip_norm or self.by_step)
+
+    def doing(self, work: float | None) -> Local:
+        """Return the section of a client that does ``work`` epochs, or steps where it counts these; None: as it is."""
+        return self if work is None else self.model_copy(update={"epochs" if self.steps is None else "steps": work})
 
     def of_phase(self, lr: float | None) -> Local:
         """Return the section for a phase with a rate ``lr`` of its own, or None: no schedule changes such a rate."""

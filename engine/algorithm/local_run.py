@@ -53,7 +53,8 @@ class LocalRun:
             :func:`accumulation`
         num_examples: the client's rows
         lr: the learning rate of the last phase
-        local: the section that the client trained by; its ``lr`` is that of the first round
+        local: the section that the client trained by, with its own epochs or steps; its ``lr`` is that of the first
+            round
         client: the :class:`Client`
         net: the :class:`Net` at the end weights, in eval mode
         rows: rows() yields the client's rows once as :class:`Batch` es, in order, not augmented

@@ -308,7 +308,8 @@ class JobRunner:
                 received |= self.client_nets.fresh(number)
             stored = {} if state is None else self._received(state, self.device)
             indices, context = self._indices(number), self._context_of(number, job.context)
-            yield ClientTask(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
+            local = job.local.doing(job.work.get(number)) if isinstance(job, TrainJob) else job.local
+            yield ClientTask(job.algorithm, local, number, indices, context, received, stored, newcomer)
 
     def _trainer_of(self, number: int) -> Trainer:
         """One with the client's network."""

@@ -36,6 +36,7 @@ class TrainJob:
     together: bool = False  # train the clients of a block in one pass
     by_loop: bool = False  # train one by one, whatever the executor
     drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
+    work: Mapping[int, float] = field(default_factory=dict)  # of clients that do not do what ``local`` says
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class TrainResult:
     models: list[Tensors] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
     personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
     states: dict[int, Handle] = field(default_factory=dict)  # client -> its new state, if clients keep one
+    dropped: tuple[int, ...] = ()  # stragglers of the cohort that were left out before they trained
     floats_down: int = 0  # numbers that each client has received; noted by whoever sent them
 
     def merge(self, block: TrainResult) -> None:

@@ -113,9 +113,9 @@ class Trainer:
     def train_together(self, tasks: Sequence[ClientTask], probe: bool = False) -> list[ClientResult | ClientError]:
         """Train several clients in one pass; their results in the order given, of one that has diverged the error.
 
-        tasks: all of one algorithm, one local section and one round.
+        tasks: all of one algorithm, one round, and one local section but for epochs and steps.
         """
-        order = _by_rows(tasks)
+        order = _by_work(tasks)
         rounds = [self._begun(tasks[index]) for index in order]
         together = VmapLoop(self.net, self.rows, rounds, self.forward, self.programs, probe)
         in_turn([together.phases()])
@@ -128,7 +128,7 @@ class Trainer:
         tasks: as of :meth:`train_together`. The steps of each are those that it takes alone there, to the bit. Clients
         of like numbers of rows go side by side, so that no lane is empty for long.
         """
-        order, results = _by_rows(tasks), dict[int, ClientResult | ClientError]()
+        order, results = _by_work(tasks), dict[int, ClientResult | ClientError]()
         while chosen := order[len(results) : len(results) + len(self.lanes)]:
             rounds = [self._begun(tasks[index]) for index in chosen]
             loops = [
@@ -314,9 +314,10 @@ class Trainer:
             yield Batch(*self.rows.batch(part), client)
 
 
-def _by_rows(tasks: Sequence[ClientTask]) -> list[int]:
-    """The places of the tasks, those with the most rows first."""
-    return sorted(range(len(tasks)), key=lambda index: -tasks[index].num_examples)
+def _by_work(tasks: Sequence[ClientTask]) -> list[int]:
+    """The places of the tasks, those with the most epochs or steps first, and of these those with the most rows."""
+    amounts = [task.local.epochs if task.local.steps is None else task.local.steps for task in tasks]
+    return sorted(range(len(tasks)), key=lambda index: (-amounts[index], -tasks[index].num_examples))
 
 
 def _lower_rates(phases: Sequence[Phase], lr: float) -> str:

@@ -13,6 +13,7 @@ from engine.experiment.execution import IDENTITY, NEUTRAL, Execution, no_gpu
 from engine.experiment.experiment import Experiment
 from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation, Stop
 from engine.experiment.stages import Change, Stage, lineage_of
+from engine.experiment.work import Work
 
 __all__ = [
     "CHOICES",
@@ -28,6 +29,7 @@ __all__ = [
     "Participation",
     "Stage",
     "Stop",
+    "Work",
     "keys",
     "lineage_of",
     "no_gpu",

@@ -14,6 +14,7 @@ from engine.data import Partition
 from engine.experiment.dotted_keys import numbers
 from engine.experiment.sections import Evaluation, Participation, Stop
 from engine.experiment.stages import Change, Stage, WrittenStage
+from engine.experiment.work import Work
 from engine.models import MODELS, ModelSpec
 
 MOST_OF_ALL = 2**63 - 1  # the largest whole number that tables, tensors and generators can hold
@@ -109,6 +110,15 @@ def check_schedule(schedule: Sequence[Change], spans: Sequence[range], key_of: C
                 "cannot change in mid-run",
                 "change only fields of algorithm and local",
             )
+
+
+def check_work(work: Work, chain: Sequence[Stage], partition: Partition) -> None:
+    """Refuse work of single clients that does not go with what a stage that trains says for all, or of others."""
+    if partition.clients:  # natural partitions learn their number of clients from the data
+        work.check_clients(partition.clients)
+    for stage in chain:
+        for local in (stage.local, *(change.local for change in stage.changes)) if stage.rounds else ():
+            work.check(local)
 
 
 def check_fine_tuning(evaluation: Evaluation, client_models: Sequence[ModelSpec], last: Algorithm) -> None:

@@ -49,6 +49,7 @@ from engine.experiment.stages import (
     spans_of,
     with_changes,
 )
+from engine.experiment.work import Work
 from engine.models import MODELS
 
 OWN_DATA = (ImageFolder, Parquet)  # the user's own: another folder is another data set
@@ -76,6 +77,7 @@ class Experiment(Section):
     algorithm: AlgorithmChoice = Field(default_factory=lambda: ALGORITHMS.build({"name": "fedavg"}))
     local: Local = Field(default_factory=lambda: Local())
     participation: Participation = Field(default_factory=lambda: Participation())
+    work: Work = Field(default_factory=lambda: Work())
     evaluation: Evaluation = Field(default_factory=lambda: Evaluation())
     stop: Stop = Field(default_factory=lambda: Stop())
     execution: Execution = Field(default_factory=lambda: Execution())
@@ -102,6 +104,7 @@ class Experiment(Section):
         checks.check_order(self.schedule)
         if self.schedule:
             checks.check_schedule(self.schedule, self.spans, self.key_of)
+        checks.check_work(self.work, self.chain, self.partition)
         checks.check_fine_tuning(self.evaluation, self.client_models, self.chain[-1].algorithm)
         checks.check_stop(self.stop, self.evaluation, self.chain[-1])
         checks.check_chain(self.chain, self.stages, self.model, self.client_models)
@@ -234,6 +237,7 @@ class Experiment(Section):
         written = values["execution"]
         values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
         values["participation"] = self.participation.identity()
+        values["work"] = self.work.identity()
         values["stop"] = self.stop.identity()
         values["data"] = self.data.identity(values["data"])
         values["partition"] = self.partition.identity(values["partition"])
@@ -244,7 +248,7 @@ class Experiment(Section):
         if not isinstance(self.data, OWN_DATA) and is_ours(type(self.data)):  # the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.identity() for stage in self.chain]
-        for section in ("client_models", "stop"):
+        for section in ("client_models", "work", "stop"):
             if not values[section]:
                 del values[section]
         # The last four are in the stages.

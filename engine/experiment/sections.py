@@ -14,6 +14,7 @@ from engine.base.errors import require
 from engine.base.section import Section
 from engine.data import Availability, read_availability
 from engine.experiment.execution import Execution
+from engine.experiment.work import Work
 
 
 def _rate_or_path(value: Any) -> float | str:
@@ -223,6 +224,7 @@ class Checkpointing(Section):
 SECTIONS: dict[str, type[Section]] = {
     "local": Local,
     "participation": Participation,
+    "work": Work,
     "evaluation": Evaluation,
     "stop": Stop,
     "execution": Execution,

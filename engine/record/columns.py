@@ -46,7 +46,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         STAGE,
         ROUND,
         Column("lr", REAL, "", "Learning rate of the local steps."),
-        Column("clients", WHOLE, "clients", "Clients in the cohort, without those that failed."),
+        Column("clients", WHOLE, "clients", "Clients in the cohort, without those that were left out."),
         Column("failed", WHOLE, "clients", "Clients that were left out because they failed."),
         Column("samples", WHOLE, ROWS, "Training rows of the cohort."),
         Column("steps", WHOLE, "steps", "Optimiser steps of the cohort, added up."),

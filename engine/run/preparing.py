@@ -49,6 +49,7 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
     holders = int((assignment.sizes() > 0).sum()) - len(held_out)
     whose = "that hold data and are not held out" if len(held_out) else "that hold data"
     _check_availability(experiment, assignment, held_out)
+    experiment.work.check_clients(len(assignment.clients))
     count = experiment.participation.count
     require(
         count is None or count <= holders,

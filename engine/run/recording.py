@@ -63,6 +63,9 @@ class Recorder:
             self._folder.clients.add(row)
         for failure in trained.failures:
             self._folder.failures.add({"stage": stage.name, "round": number, **vars(failure)})
+        for client in trained.dropped:
+            left_out = {"client": client, "step": None, "reason": "a straggler, dropped by work.cut=drop"}
+            self._folder.failures.add({"stage": stage.name, "round": number, **left_out})
         samples = [row["samples"] for row in rows]
         kinds = stage.algorithm.kinds
         return {
@@ -79,7 +82,7 @@ class Recorder:
             "update_norm": update_norm,
             "weights_sha256": weights_sha256(server["weights"], server["buffers"]),
             "floats_up": sum(row["floats_up"] for row in rows),
-            "floats_down": sum(row["floats_down"] for row in rows),
+            "floats_down": (len(rows) + len(trained.dropped)) * trained.floats_down,
             "scalars": [(name, float(tensor)) for name, tensor in server.items() if kinds.get(name) is Kind.SCALAR],
             "seconds": seconds,
         }

@@ -18,6 +18,7 @@ from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage
 from engine.experiment.executor_policy import STACKING, Executor
 from engine.server.cohort import draw_cohort, held_out_of, mean_cohort
+from engine.server.stragglers import draw_stragglers, expected_without_dropped, work_of
 from engine.worker.pool import Pool
 
 
@@ -84,7 +85,8 @@ class Federation:
         net = open_model(experiment, dataset, torch.device("cpu"))
         self.model_layout = net.layout
         self.largest_layout = ClientNets(experiment, dataset, net).largest.layout  # of the clients' networks
-        self._expected_cohort = mean_cohort(self.population.drawn_from, experiment.participation)
+        drawn = mean_cohort(self.population.drawn_from, experiment.participation)
+        self._expected_cohort = expected_without_dropped(drawn, experiment.work)
         self.fresh: Tensors = {"weights": net.weights, "buffers": net.buffers}
 
     def layout(self, number: int) -> ParamLayout:
@@ -103,8 +105,29 @@ class Federation:
         return self.chain[number].at(round)
 
     def cohort(self, round: int) -> tuple[int, ...]:
-        """The clients of a round (global), ascending."""
+        """The clients that train in a round (global), ascending."""
+        drawn, dropped = self._drawn(round), {*self.dropped(round)}
+        return tuple(client for client in drawn if client not in dropped)
+
+    def dropped(self, round: int) -> tuple[int, ...]:
+        """The clients that were drawn for a round, and are stragglers whose work does not count."""
+        return self._stragglers(round) if self.experiment.work.cut == "drop" else ()
+
+    def work(self, stage: Stage, round: int) -> dict[int, float]:
+        """The epochs, or steps, of each client of a round that does not do what the stage's ``local`` says."""
+        work, seed = self.experiment.work, self.experiment.seed
+        if work.numbers:
+            return {client: work.numbers[client] for client in self.cohort(round)}
+        return work_of(seed, round, self._stragglers(round), work, stage.local) if work.cut == "partial" else {}
+
+    def _drawn(self, round: int) -> tuple[int, ...]:
         return draw_cohort(self.experiment.seed, round, self.population.drawn_from, self.experiment.participation)
+
+    def _stragglers(self, round: int) -> tuple[int, ...]:
+        clients, work = self.population.drawn_from, self.experiment.work
+        if not work.is_drawn:
+            return ()
+        return draw_stragglers(self.experiment.seed, round, self._drawn(round), clients, work)
 
     def context(self, number: int, round: int, cohort_size: int = 0) -> Context:
         """The context of ``round`` (global) of a stage."""

@@ -8,8 +8,8 @@ Nothing here depends on where blocks ran, and nothing is written: what a round c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -62,9 +62,9 @@ class RoundRunner:
         with on_the_server(f"round {round}: {type(algorithm).__name__}.before_round", server):
             made = algorithm.before_round(server, ServerSide(federation.pool, context), context)
         server = validated(federation, number, round - 1, algorithm, "before_round", made)
-        trained = TrainResult()
+        trained = TrainResult(dropped=federation.dropped(round))
         if not cohort:
-            log.warning("round %d: nobody was drawn, so there is nothing to learn from", round)
+            log.warning("round %d: nobody trains, so there is nothing to learn from", round)
             return server, trained
         if number not in self._tried:
             self._tried.add(number)
@@ -74,7 +74,8 @@ class RoundRunner:
             received = broadcast(algorithm, server, context)
             rows = addressed(federation, algorithm, server, cohort, context)
         trained.floats_down = count_floats_down(algorithm, received, rows)
-        job, calls = self._job(stage, context, measured), self._calls(stage, cohort, rows, context, states)
+        job = replace(self._job(stage, context, measured), work=federation.work(stage, round))
+        calls = self._calls(stage, cohort, rows, context, states, job.work)
         for block in self._blocks(stage, context, job, received, calls):
             if measured.on_local_model is not None:
                 for report, model in zip(block.reports, block.models, strict=True):
@@ -101,14 +102,20 @@ class RoundRunner:
         )
 
     def _calls(
-        self, stage: Stage, cohort: tuple[int, ...], rows: Tensors, context: Context, states: StageStates
+        self,
+        stage: Stage,
+        cohort: tuple[int, ...],
+        rows: Tensors,
+        context: Context,
+        states: StageStates,
+        own: Mapping[int, float],
     ) -> list[Call]:
-        """The cohort in blocks; the longest expected are sent first, which changes no bit."""
+        """The cohort in blocks; the longest expected are sent first, which changes no bit. own: see TrainJob.work."""
         federation, algorithm = self._federation, stage.algorithm
         phases = algorithm.phases(context)
-        sizes = {client: int(federation.population.sizes[client]) for client in cohort}
-        by_size = {size: cost.training(phases, stage.local, size) for size in set(sizes.values())}
-        work = {client: by_size[size] for client, size in sizes.items()}
+        kinds = {client: (int(federation.population.sizes[client]), own.get(client)) for client in cohort}
+        costs = {(rows, does): cost.training(phases, stage.local.doing(does), rows) for rows, does in {*kinds.values()}}
+        work = {client: costs[kind] for client, kind in kinds.items()}
         stateful, together = algorithm.stateful, federation.together(algorithm, context)
         return block_calls(federation, cohort, rows, work, states, stateful, together, returns_states=stateful)
 

@@ -59,6 +59,14 @@ VALUES = [
     run("fraction is NaN", "participation.fraction=.nan"),
     run("count beside fraction", "participation.count=3 participation.fraction=0.5"),
     run("scheme is unknown", "participation.scheme=poisson"),
+    # work
+    run("least work above the most", "work.low=3"),
+    run("everybody is dropped", "work.cut=drop"),
+    run("a table of work and a draw", "work.table=[1,2] work.stragglers=0.5"),
+    run("work of nothing", "work.table=[1,0]"),
+    run("a table of work is missing", "work.table=missing.csv"),
+    run("half steps", "work.table=[1.5] local.steps=3 partition.clients=1 participation.count=1"),
+    run("a table of work for few clients", "work.table=[1,2]"),
     # evaluation and checkpoints
     run("every is negative", "evaluation.every=-1"),
     run("batch of an evaluation is none", "evaluation.batch_size=0"),

@@ -78,15 +78,16 @@ def both(
     spec: ModelSpec,
     sizes: tuple[int, ...] = RAGGED,
     shape: tuple[int, int, int] = (1, 8, 8),
+    work: tuple[int, ...] = (),
     **local: Any,
 ) -> tuple[list[Any], list[Any]]:
-    """What clients come to in one pass, and one by one."""
+    """What clients come to in one pass, and one by one; ``work``: each client's, see Local.doing."""
     bench = Bench(spec, sizes=sizes, shape=shape)
     received = bench.received(algorithm)
     section = Local(**{"epochs": 2, "batch_size": 8, "lr": 0.1, **local})
     visits = [
-        ClientTask(algorithm, section, number, part, bench.context, received, {}, newcomer=True)
-        for number, part in enumerate(bench.parts)
+        ClientTask(algorithm, section.doing(own), number, part, bench.context, received, {}, newcomer=True)
+        for number, (part, own) in enumerate(zip(bench.parts, work or [None] * len(sizes), strict=True))
     ]
     return together(bench.trainer, visits), one_by_one(bench.trainer, visits)
 
@@ -154,6 +155,37 @@ def test_options(option: str, way: str) -> None:
     assert_alike(found, wanted, 1e-11)
     idle = all(phase.emit == "gradient" or 0 in (phase.steps, phase.epochs) for phase in chosen)
     assert any(trained.steps for trained in wanted) != idle
+
+
+UNEQUAL = {
+    **{name: OPTIONS[name] for name in ("momentum", "adam", "rates by step", "crop_flip", "steps", "full", "cached")},
+    "a head on all rows": ((Phase(trainable="head", features="cached", batch="full"), Phase()), {}),
+    "of a part": ((Phase(trainable="head", features="cached", batch="full", rows="support"), Phase(steps=2)), {}),
+}
+
+
+@pytest.mark.parametrize("option", UNEQUAL)
+@pytest.mark.parametrize("way", ["written out", "hooked"])
+def test_unequal_work(option: str, way: str) -> None:
+    """Kills: as many steps for all as for the client with most rows, or for those with as many rows; a schedule, a
+    moment or a draw that goes on with others' steps; clients that step together by rows which are not in order."""
+    (model, kind), (chosen, local) = WAYS[way], UNEQUAL[option]
+    found, wanted = both(kind(wanted=chosen), MODELS[model], work=(1, 3, 4, 4, 1, 2), **local)
+    assert_alike(found, wanted, 1e-11)
+    assert len({trained.steps for trained in wanted}) > 2
+
+
+def test_clients_of_equal_work_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: clients in the order of their rows alone, whose later passes fall apart."""
+    taken, take = list[int](), block.VmapLoop._take_step
+
+    def counted(loop: Any, first: int, last: int, *rest: Any) -> None:
+        taken.append(last - first)
+        take(loop, first, last, *rest)
+
+    monkeypatch.setattr(block.VmapLoop, "_take_step", counted)
+    both(Telling(), MODELS["mlp"], sizes=(8, 8, 8, 8), work=(1, 3, 1, 3))
+    assert taken == [4, 2, 2]
 
 
 @pytest.mark.parametrize("option", ["plain", "momentum", "body", "head", "body in place", "cached", "names"])

@@ -522,6 +522,15 @@ def test_clients_with_networks_of_their_own_are_the_loops(tmp_path: Path, execut
 
 
 @CAPTURING
+def test_a_step_is_the_same_however_many_a_client_takes(tmp_path: Path, executor: str) -> None:
+    """Kills: a memory of captured steps for each number of epochs, which throws out that of another client."""
+    changes = {"rounds": 3, "work": {"low": 1, "high": 4}}
+    loop, captured = (drive(tmp_path / one, config("fedavg", one, **changes)) for one in ("loop", executor))
+    assert gap(captured, loop) < 1e-9
+    assert len(programs_of(captured)) == 1
+
+
+@CAPTURING
 def test_large_full_batches_are_run_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, executor: str
 ) -> None:

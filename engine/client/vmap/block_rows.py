@@ -2,8 +2,8 @@
 
 A client's steps have an order; steps of different clients have none. So clients whose next batches have equal sizes
 step together (:func:`lockstep`), the largest first: full batches as long as there are any, then the short ones at the
-end of a pass. With clients in descending order of rows, those with full batches left are a prefix, and no step is
-padded.
+end of a pass. With clients of equal epochs in descending order of rows, those with full batches left are a prefix, and
+no step is padded.
 
 A head's steps over all rows of each client are padded all the same (:func:`padded`): each is one small product of what
 is computed already, so clients of similar sizes step together, and what is padded adds zeros to the gradient.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import islice
+from itertools import groupby, islice
 
 import numpy as np
 import torch
@@ -120,6 +120,16 @@ class BlockRows:
             }
 
         return take
+
+    def alike(self, phase: Phase, labels: Sequence[Tensor]) -> Iterator[tuple[int, int, int]]:
+        """Yield clients [first, last) of similar numbers of rows, and the full batches that each of them takes."""
+        begins = 0
+        for _, group in groupby(member.task.local for member in self._members):
+            ends, own = begins + len(list(group)), self._members[begins]
+            count = sum(map(len, own.order.passes(phase, own.phase_client, 1)))
+            sizes = [len(own) for own in labels[begins:ends] if count and len(own)]
+            yield from ((begins + first, begins + last, count) for first, last in alike(sizes))
+            begins = ends
 
     # --- a pass -----------------------------------------------------------------------------------------
 

@@ -132,7 +132,8 @@ class Programs:
         same = shared(received)
         entries = [(name, name in same, *_form(tensor)) for name, tensor in received[0].items()]
         entries += [(name, *_form(tensor)) for name, tensor in states[0].items()]
-        key = (type(algorithm), repr(algorithm), repr(local), plans, tuple(entries))
+        step = repr(local.doing(1))  # is the same whatever number of them a client takes
+        key = (type(algorithm), repr(algorithm), step, plans, tuple(entries))
         program = self._programs.get(key)
         if program is None or program.capacity < len(clients):
             program = Program(self.recorder(), len(clients), type(algorithm).__name__, self.lane)

@@ -2,7 +2,8 @@
 
 The counterpart of ``sequential.SequentialLoop`` for K clients at once. What happens once a phase or once a round
 (draws of rows, starts of phases, states) happens client by client, as there; what happens once a step happens for all
-whose next batch has the same size. Clients are in descending order of rows, see ``block_rows.py``.
+whose next batch has the same size. Clients are in descending order of work, and of rows where it is equal, see
+``block_rows.py``.
 
 Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q floating buffers.
 """
@@ -27,7 +28,7 @@ from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.step_inputs import Inputs
 from engine.client.steps.training_loop import CHUNK, chunks, freezes_body, least_rows
 from engine.client.vmap.block_inputs import OwnEntries
-from engine.client.vmap.block_rows import BlockRows, Take, alike, padded
+from engine.client.vmap.block_rows import BlockRows, Take, padded
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Gradient, as_tensor
 from engine.client.vmap.stack import Stack, StackedNet
@@ -68,7 +69,7 @@ class VmapLoop:
         programs: Programs | None = None,
         probe: bool = False,
     ) -> None:
-        """Take in rounds that have begun, all of one algorithm and one local section, in descending order of rows.
+        """Take in rounds that have begun, in order, all of one algorithm, and of one local section but for their work.
 
         ``forward``, ``programs``: see ``Trainer``. ``probe``: whether :meth:`losses` will be asked for.
         """
@@ -263,10 +264,9 @@ class VmapLoop:
 
     def _whole_head_steps(self, phase: Phase, step: Step) -> Generator[None, None, list[int]]:
         """All steps of a head over all rows of each client; return how many each client has taken."""
-        count = sum(map(len, self.members[0].order.passes(phase, self.members[0].phase_client, 1)))
         features, labels = self._rows.features(phase)
-        plan, sizes = self._plan, [len(own) for own in labels if count and len(own)]
-        for first, last in alike(sizes):
+        plan, taken = self._plan, [0] * len(self.members)
+        for first, last, count in self._rows.alike(phase, labels):
             inputs, draws = padded(features[first:last], labels[first:last]), self._draws(first, last)
             if self._wants_losses(first, last):
                 for row in range(first, last):
@@ -278,7 +278,8 @@ class VmapLoop:
             for _ in range(count):
                 self._memory.step((phase, first, last, False), work, inputs)
                 yield
-        return [count if len(own) else 0 for own in labels]
+            taken[first:last] = [count] * (last - first)
+        return taken
 
     def _first_head(self, row: int, phase: Phase, x: Tensor, y: Tensor) -> None:
         """Remember the objective on a client's first batch, of the features and labels of all its rows."""

@@ -147,6 +147,8 @@ def measure_floor(experiment: Experiment, rounds: int) -> MeasuredFloor:
     models = [CHOICES["model"].name_of(model) for model in experiment.client_models]
     rule = "have different costs, and the floor is counted for one model"
     require(not models, "client_models", models, rule, "set client_models=[]")
+    rule = "makes clients' work unequal, and the floor is counted for equal work"
+    require(not experiment.work.identity(), "work", "...", rule, "leave the section out")
     autocast = experiment.execution.autocast
     rule = "is arithmetic of another speed than the one that is measured"
     require(autocast == "none", "execution.autocast", autocast, rule, "set execution.autocast=none")

@@ -32,7 +32,7 @@ from engine.base.errors import RunError, RunFolderError, require
 from engine.base.files import locked, write_atomically
 from engine.base.opening import read_text
 from engine.client.blocks import cut_blocks
-from engine.experiment import Execution, Experiment
+from engine.experiment import Execution, Experiment, Work
 from engine.record.numerics import hardware_of
 from engine.run.preparing import divided
 from engine.run.run import Run
@@ -112,7 +112,8 @@ def endless(experiment: Experiment) -> Experiment:
     rule = "cannot be measured: a study has one kind of round"
     require(not stages, "stages", stages, rule, "name an experiment without stages, or leave them away: stages=[]")
     always = {"participation.availability": 1.0, "participation.held_out": 0}
-    return unwatched(experiment).replace({"rounds": NEVER, **always})
+    equal = {f"work.{name}": value for name, value in Work().model_dump().items()}
+    return unwatched(experiment).replace({"rounds": NEVER, **always, **equal})
 
 
 def cohort_of(experiment: Experiment) -> int:
