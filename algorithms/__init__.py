@@ -20,6 +20,7 @@ from algorithms.fedcm import FedCM
 from algorithms.feddc import FedDC
 from algorithms.feddecorr import FedDecorr
 from algorithms.feddyn import FedDyn
+from algorithms.fedetf import FedETF
 from algorithms.fedexp import FedExP
 from algorithms.fedlc import FedLC
 from algorithms.fedmix import FedMix
@@ -71,6 +72,7 @@ ALGORITHMS = Registry(
         "qfedavg": QFedAvg,
         "fedntd": FedNTD,
         "feddecorr": FedDecorr,
+        "fedetf": FedETF,
         "fedlc": FedLC,
         "fedrs": FedRS,
         "fedmix": FedMix,

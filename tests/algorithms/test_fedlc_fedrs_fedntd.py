@@ -176,6 +176,7 @@ def test_bad_values_are_refused() -> None:
         "fedexp": {"epsilon": 0.0},
         "qfedavg": {"q": -1.0, "weighting": "rows"},
         "feddecorr": {"beta": -1.0, "form": "printed"},
+        "fedetf": {"scale": 0.0, "gamma": -1.0},
         "lg_fedavg": {"layers": 0},
         "apfl": {"alpha": 1.5},
     }

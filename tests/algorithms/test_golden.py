@@ -270,8 +270,8 @@ NO_CENTRAL_STEP = {"cbfl", "feddc", "fedmix", "naivemix", "mixup_local", "fedser
 NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
 # FedDyn's server steps once more, FedOpt's steps are adaptive; the others have another loss, or average no weights.
 NO_CENTRAL_STEP |= {"feddyn", "fedadam", "fedyogi", "fedlc", "fedrs", "fedrod", "fedproto"}
-# FedCM's first step is a tenth, FedExP's is longer, q-FedAvg's is by losses; FedDecorr has another loss.
-NO_CENTRAL_STEP |= {"fedcm", "fedexp", "qfedavg", "feddecorr"}
+# FedCM's first step is a tenth, FedExP's is longer, q-FedAvg's is by losses; FedDecorr and FedETF have other losses.
+NO_CENTRAL_STEP |= {"fedcm", "fedexp", "qfedavg", "feddecorr", "fedetf"}
 NO_CENTRAL_STEP |= {"answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e"}
 # Personal heads and labels, or one head that is not trained: test_pflego.py and the like.
 NO_CENTRAL_STEP |= {"pflego", "fedper", "lg_fedavg", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}

@@ -66,6 +66,8 @@ FURTHER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedyogi": [],
     # with an epsilon before which all updates are nothing
     "fedexp": [({"epsilon": 1e9}, PART), ({"epsilon": 1e9}, {**MOMENTUM, **TINY_NORM})],
+    # never: features are normalised
+    "fedetf": [],
     "fedntd": [({"beta": 0.0, "tau": 3.0}, {**MOMENTUM, **TINY_NORM})],
     "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **TINY_NORM})],  # to FedAvg on the same normalised head
     # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
@@ -126,6 +128,7 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "qfedavg": [{}, {"q": 0.1}, {"weighting": "uniform"}, {"q": 0.0, "weighting": "uniform"}, {"server_lr": 0.5}],
     "fedntd": [{}, {"beta": 0.3}, {"tau": 3.0}, {"server_lr": 0.5}],
     "feddecorr": [{}, {"beta": 1.0}, {"form": "code"}],
+    "fedetf": [{}, {"gamma": 0.0}, {"scale": 10.0}, {"server_lr": 0.5}],
     "fedlc": [{}, {"tau": 0.3}],
     "fedrs": [{}, {"alpha": 0.9}, {"alpha": 0.0}],
     "clsprox": [{}, {"mu": 1.0}],

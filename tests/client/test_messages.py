@@ -111,6 +111,7 @@ TABLE: list[tuple[str, Row]] = [
     ("fedexp", Row(up=lambda d, b: d + b + 1, server=lambda d, b: 1)),  # a squared norm, and eta
     ("qfedavg", Row(up=lambda d, b: d + b + 1)),  # h_k
     ("feddecorr", Row()),
+    ("fedetf", Row()),
     ("fedntd", Row()),
     ("fedlc", Row()),
     ("fedrs", Row()),
