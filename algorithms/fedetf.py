@@ -31,7 +31,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.fedbabu import orthogonal
-from engine.algorithm import Batch, Client, Context, Net, ParamLayout, Requires, Setting, Tensors
+from engine.algorithm import Algorithm, Batch, Client, Context, Net, ParamLayout, Requires, Setting, Tensors
 from engine.base.declared import Doc, Ge, Gt, Neutral
 from engine.base.errors import require
 
@@ -47,6 +47,11 @@ class FedETF(FedAvg):
     def check(self, setting: Setting) -> None:
         found, rule = setting.local.optimizer, "would not leave fedetf's classifier fixed"
         require(found == "sgd", "local.optimizer", found, rule, "set it to sgd")
+
+    def check_change(self, later: Algorithm) -> None:
+        assert isinstance(later, FedETF)
+        rule = "cannot change in mid-run: it has been trained since"
+        require(self.scale == later.scale, "scale", later.scale, rule, f"leave it at {self.scale}")
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         layout, weights = context.layout, parent["weights"]

@@ -65,5 +65,8 @@ def test_what_it_cannot_do_is_refused(tmp_path: Path) -> None:
     """Kills: a simplex in too few dimensions, an optimizer whose steps are not along the gradient."""
     with pytest.raises(ConfigError, match=r"algorithm.name=fedetf: needs 4 features or more for 4 classes, and the "):
         drive(tmp_path, experiment({"name": "fedetf"}, model={"name": "mlp", "hidden": [3]}))
+    change = [{"round": 2, "set": {"algorithm.scale": 2.0}}]
+    with pytest.raises(ConfigError, match=r"scale=2.0: cannot change in mid-run: .*; leave it at 1.0$"):
+        experiment({"name": "fedetf"}, schedule=change)
     with pytest.raises(ConfigError, match=r"local.optimizer=adam: would not leave fedetf's classifier fixed; set "):
         experiment({"name": "fedetf"}, local={"optimizer": "adam"})
