@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from algorithms.fedper import personal_from
+from algorithms.top_layers import TopLayers
 from engine.algorithm import (
     Client,
     ClientTools,
@@ -35,12 +35,11 @@ from engine.algorithm import (
     Tensors,
     idle_when,
 )
-from engine.base.declared import Doc, Ge, Gt, Lt
+from engine.base.declared import Doc, Gt, Lt
 
 
 @dataclass(frozen=True)
-class FedAla(Personalised, FedAvg):
-    layers: Annotated[int, Ge(1), Doc("layers that are mixed: the head, then blocks from the last on")] = 1
+class FedAla(TopLayers, Personalised, FedAvg):
     mix_lr: Annotated[float, Gt(0), Doc("eta, of the mixing weights")] = 1.0
     mix_rows: Annotated[float, Gt(0), Lt(1), Doc("s, the share of a client's rows that they are learned on")] = 0.8
 
@@ -59,7 +58,7 @@ class FedAla(Personalised, FedAvg):
 
     def client_setup(self, tools: ClientTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
         gap = received["weights"] - state["last"]
-        gap[: personal_from(self.layers, client.context.layout)] = 0
+        gap[: self.base_size(client.context.layout)] = 0
         return {"gap": gap}
 
     def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:

@@ -10,47 +10,24 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 
 from algorithms.personal_head import PersonalHead
-from engine.algorithm import Client, Context, Entries, Entry, Kind, LocalRun, ModelState, ParamLayout, Pooled, Tensors
-from engine.base.declared import Doc, Ge, Neutral
-from engine.base.errors import require
-
-if TYPE_CHECKING:
-    from engine.algorithm import Algorithm
+from algorithms.top_layers import TopLayers
+from engine.algorithm import Client, Context, Entries, Entry, Kind, LocalRun, ModelState, Pooled, Tensors
 
 log = logging.getLogger("fedskew")
 
 
 @dataclass(frozen=True)
-class FedPer(PersonalHead):
-    layers: Annotated[
-        int,
-        Ge(1),
-        Doc(
-            "personal layers: the head, then blocks from the last on: residual units, convolutions or hidden layers; "
-            "fully connected layers between the last block and the head go with that block"
-        ),
-        Neutral(1, "is the head alone"),
-    ] = 1
-
+class FedPer(TopLayers, PersonalHead):
     entries: ClassVar[Entries] = {
         **PersonalHead.entries,
         "base": Kind.TENSOR,
         "top": Entry(Kind.TENSOR, "once"),  # where personal layers below the head start
     }
-
-    def base_size(self, layout: ParamLayout) -> int:
-        """Return how many of a weight vector's numbers are shared."""
-        return personal_from(self.layers, layout)
-
-    def check_change(self, later: Algorithm) -> None:
-        assert isinstance(later, FedPer)
-        rule = "cannot change in mid-run: clients have kept their layers"
-        require(self.layers == later.layers, "layers", later.layers, rule, f"keep {self.layers}")
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         shared = self.base_size(context.layout)  # refuses before anything is trained
@@ -82,13 +59,3 @@ class FedPer(PersonalHead):
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         base = pooled.mean["base"]
         return {**server, "weights": torch.cat((base, server["weights"][len(base) :].to(base)))}
-
-
-def personal_from(layers: int, layout: ParamLayout) -> int:
-    """Return where in a weight vector the top ``layers`` begin: the head, then blocks from the last on."""
-    if layers == 1:
-        return layout.body
-    blocks = len(layout.units)
-    rule = f"leaves no block to share: the model has {blocks} below its head"
-    require(layers <= blocks, "algorithm.layers", layers, rule, f"set it to {max(blocks, 1)} or less")
-    return layout.units[-layers]

@@ -160,7 +160,7 @@ def test_other_losses_are_told_apart(tmp_path: Path, fields: dict[str, Any], oth
 
 
 def test_bad_values_are_refused() -> None:
-    """Kills: a missing check of any of the nine methods, an error that does not say which field and what it must be."""
+    """Kills: a missing check of any of these methods, an error that does not say which field and what it must be."""
     bad: dict[str, dict[str, Any]] = {
         "feddyn": {"alpha": 0.0, "weighting": "rows"},
         "fedntd": {"beta": -1.0, "tau": 0.0},
@@ -171,6 +171,14 @@ def test_bad_values_are_refused() -> None:
         "fedyogi": {"beta2": -0.1, "tau": 0.0},
         "fedproto": {"lam": -0.5},
         "fedbn": {"server_lr": 0.0},
+        "fedcm": {"alpha": 0.0},
+        "fedacg": {"server_momentum": 1.0, "mu": -0.1},
+        "fedexp": {"epsilon": 0.0},
+        "qfedavg": {"q": -1.0, "weighting": "rows"},
+        "feddecorr": {"beta": -1.0, "form": "printed"},
+        "fedetf": {"scale": 0.0, "gamma": -1.0},
+        "lg_fedavg": {"layers": 0},
+        "apfl": {"alpha": 1.5},
     }
     for name, fields in [*bad.items(), ("fedrs", {"alpha": -0.1})]:
         for field, value in fields.items():

@@ -235,6 +235,12 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
     "clsprox": ({"mu": 0.0}, 3),
     "clsnorm": ({}, 3),
     "ditto": ({}, 3),
+    "apfl": ({}, 3),
+    "fedcm": ({"alpha": 1.0}, 3),
+    "fedacg": ({"server_momentum": 0.0, "mu": 0.0}, 3),
+    "fedexp": ({}, 3),
+    "qfedavg": ({"q": 0.0}, 3),
+    "feddecorr": ({"beta": 0.0}, 3),
     "perfedavg": ({"alpha": 0.0}, 3),
 }
 
@@ -264,10 +270,12 @@ NO_CENTRAL_STEP = {"cbfl", "feddc", "fedmix", "naivemix", "mixup_local", "fedser
 NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
 # FedDyn's server steps once more, FedOpt's steps are adaptive; the others have another loss, or average no weights.
 NO_CENTRAL_STEP |= {"feddyn", "fedadam", "fedyogi", "fedlc", "fedrs", "fedrod", "fedproto"}
+# FedCM's first step is a tenth, FedExP's is longer, q-FedAvg's is by losses; FedDecorr and FedETF have other losses.
+NO_CENTRAL_STEP |= {"fedcm", "fedexp", "qfedavg", "feddecorr", "fedetf"}
 NO_CENTRAL_STEP |= {"answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e"}
 # Personal heads and labels, or one head that is not trained: test_pflego.py and the like.
 NO_CENTRAL_STEP |= {"fedsam", "ifca"}  # a gradient elsewhere, models that start elsewhere
-NO_CENTRAL_STEP |= {"pflego", "fedper", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}
+NO_CENTRAL_STEP |= {"pflego", "fedper", "lg_fedavg", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in NO_CENTRAL_STEP])

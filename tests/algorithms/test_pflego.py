@@ -453,7 +453,7 @@ def test_as_many_personal_layers_as_the_model_has_are_refused(tmp_path: Path) ->
     settings = experiment(algorithm={"name": "fedper", "layers": 2}, rounds=1)
     with pytest.raises(
         ConfigError,
-        match=r"algorithm.layers=2: leaves no block to share: the model has 1 below",
+        match=r"algorithm.layers=2: leaves no block below them: the model has 1 below",
     ):
         drive(tmp_path, settings)
 

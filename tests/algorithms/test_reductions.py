@@ -64,6 +64,10 @@ FURTHER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # never: steps are divided by their own size (allclose with a large tau: test_fedopt.py)
     "fedadam": [],
     "fedyogi": [],
+    # with an epsilon before which all updates are nothing
+    "fedexp": [({"epsilon": 1e9}, PART), ({"epsilon": 1e9}, {**MOMENTUM, **TINY_NORM})],
+    # never: features are normalised
+    "fedetf": [],
     "fedntd": [({"beta": 0.0, "tau": 3.0}, {**MOMENTUM, **TINY_NORM})],
     "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **TINY_NORM})],  # to FedAvg on the same normalised head
     # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
@@ -74,6 +78,8 @@ FURTHER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "local": [],
     # always: personal models are beside it
     "ditto": [({}, FULL), ({"personal_epochs": 1}, PART), ({"lam": 3.0}, {**MOMENTUM, **TINY_NORM})],
+    # always: as ditto
+    "apfl": [({}, PART), ({"alpha": 0.9, "adaptive": False}, {**MOMENTUM, **TINY_NORM})],
     # but for rounding, with one inner step and eta lambda = 1: test_pfedme.py
     "pfedme": [],
     "perfedavg": [({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **TINY_NORM})],
@@ -88,6 +94,8 @@ FURTHER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedbn": [({}, PART), ({}, MOMENTUM)],
     # never: heads are clients' own
     "fedrep": [],
+    # never: bodies are
+    "lg_fedavg": [],
     "fedrecon": [],
     # without what it is about
     "fedbabu": [
@@ -117,7 +125,13 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "feddyn": [{}, {"alpha": 0.5}, {"weighting": "samples"}, {"server_lr": 0.5}],
     "fedadam": [{}, {"beta1": 0.5}, {"beta2": 0.9}, {"tau": 0.1}, {"server_lr": 0.1}],
     "fedyogi": [{}, {"beta1": 0.5}, {"beta2": 0.9}, {"tau": 0.1}, {"server_lr": 0.1}],
+    "fedcm": [{}, {"alpha": 0.5}, {"server_lr": 0.5}],
+    "fedacg": [{}, {"server_momentum": 0.5}, {"mu": 0.5}, {"server_momentum": 0.0}, {"server_lr": 0.5}],
+    "fedexp": [{"server_lr": 0.5}],  # these clients agree; others do not: test_fedcm_fedacg_fedexp_qfedavg.py
+    "qfedavg": [{}, {"q": 0.1}, {"weighting": "uniform"}, {"q": 0.0, "weighting": "uniform"}, {"server_lr": 0.5}],
     "fedntd": [{}, {"beta": 0.3}, {"tau": 3.0}, {"server_lr": 0.5}],
+    "feddecorr": [{}, {"beta": 1.0}, {"form": "code"}],
+    "fedetf": [{}, {"gamma": 0.0}, {"scale": 10.0}, {"server_lr": 0.5}],
     "fedlc": [{}, {"tau": 0.3}],
     "fedsam": [{}, {"rho": 0.5}],
     "ifca": [{}],
@@ -154,6 +168,7 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedavg_local": [{}, {"server_lr": 0.5}],
     "local": [{}],
     "ditto": [],  # never; what its options do to personal models: test_ditto.py
+    "apfl": [],  # never; what its options do to personal models: test_apfl.py
     "pfedme": [
         {"local_rounds": 4},
         {"local_rounds": 4, "inner_steps": 2},
@@ -164,6 +179,7 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedproto": [{}],  # the weights that all started from; what its options do: test_fedproto.py
     "fedrod": [{}, {"gamma": 0.5}],
     "fedbn": [{"server_lr": 0.5}],  # on a model with BatchNorm: test_fedbn.py
+    "lg_fedavg": [{}, {"server_lr": 0.5}],
     "fedrep": [{}, {"head_init": "uniform01"}, {"head_epochs": 0}, {"body_epochs": 2}],
     "fedbabu": [{}, {"weighting": "samples"}, {"head_init": "orthogonal"}, {"train_head": True}, {"server_lr": 0.5}],
     "fedrecon": [

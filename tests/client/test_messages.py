@@ -45,6 +45,10 @@ def body(d: int, b: int) -> int:
     return d - CLASSES * HEAD_ROW + b
 
 
+def head(d: int, b: int) -> int:
+    return CLASSES * HEAD_ROW
+
+
 @dataclass(frozen=True)
 class Row:
     """Numbers per client and round, and kept: d weights (a projection included, where there is one), b buffers."""
@@ -101,6 +105,13 @@ TABLE: list[tuple[str, Row]] = [
     ("feddyn", Row(client=lambda d, b: d, server=lambda d, b: d)),  # g_k, and h
     ("fedadam", Row(server=lambda d, b: 2 * d)),  # two moments
     ("fedyogi", Row(server=lambda d, b: 2 * d)),
+    # A direction down and a number up, a_k; the server keeps the direction.
+    ("fedcm", Row(down=lambda d, b: 2 * d + b, up=lambda d, b: d + b + 1, server=lambda d, b: d)),
+    ("fedacg", Row(server=lambda d, b: d)),
+    ("fedexp", Row(up=lambda d, b: d + b + 1, server=lambda d, b: 1)),  # a squared norm, and eta
+    ("qfedavg", Row(up=lambda d, b: d + b + 1)),  # h_k
+    ("feddecorr", Row()),
+    ("fedetf", Row()),
     ("fedntd", Row()),
     ("fedlc", Row()),
     ("fedsam", Row()),
@@ -110,7 +121,7 @@ TABLE: list[tuple[str, Row]] = [
     ("fedrs", Row()),
     # Prototypes of the classes, and which there are, or their weights; weights travel once.
     ("fedproto", Row(prototypes, prototypes, client=model, server=prototypes)),
-    ("fedrod", Row(client=lambda d, b: CLASSES * HEAD_ROW)),  # its head has all rows
+    ("fedrod", Row(client=head)),  # its head has all rows
     # BatchNorm has as many scales and shifts as running statistics, all of them a client's own.
     ("fedbn", Row(down=lambda d, b: d - b, up=lambda d, b: d - b, client=lambda d, b: 2 * b)),
     ("clsprox", Row()),
@@ -119,9 +130,12 @@ TABLE: list[tuple[str, Row]] = [
     ("pflego", Row(body, body, per_class=HEAD_ROW, server=lambda d, b: 2 * body(d, 0) + 1, fields={"tau": 2})),
     ("pflego", Row(body, body, per_class=HEAD_ROW, fields={"tau": 2, "server_optimizer": "sgd"})),
     ("fedper", Row(body, body, per_class=HEAD_ROW)),
+    # Its head travels, without statistics; a client keeps all else.
+    ("lg_fedavg", Row(head, head, client=body)),
     ("fedavg_local", Row()),
     ("local", Row(down=nothing, up=nothing, client=model)),  # all start from what was sent once: test_local.py
     ("ditto", Row(client=model)),
+    ("apfl", Row(client=lambda d, b: d + b + 1)),  # v_k and alpha_k
     ("pfedme", Row(client=model, fields={"local_rounds": 2})),
     ("perfedavg", Row()),
     # calibration spec 0.2, without the count, which the simulation has

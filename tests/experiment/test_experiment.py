@@ -175,7 +175,7 @@ BAD: list[tuple[str | list[str], str]] = [
     ("momentum=0.1", "momentum=0.1: is not a key: keys are dotted; did you mean local.momentum?"),
     ("lr=0.1", "lr=0.1: is not a key: keys are dotted; did you mean local.lr?"),
     ("roundz=3", "roundz=3: is not a known key; did you mean 'rounds'?"),
-    ("algorithm.mu=0.1", "algorithm.mu=0.1: is not a field of algorithm 'fedavg'; fedprox, fednova, moon, fedser, "),
+    ("algorithm.mu=0.1", "algorithm.mu=0.1: is not a field of algorithm 'fedavg'; fedprox, fednova, moon, fedacg, "),
     ("algorithm.server_lrr=1", "algorithm.server_lrr=1: is not a known key; did you mean 'algorithm.server_lr'?"),
     ("algorithm.name=fedprx", "algorithm.name=fedprx: is not a known algorithm; did you mean 'fedprox'?"),
     ("model.name=resnet", "model.name=resnet: is not a known model; did you mean 'resnet"),

@@ -1,0 +1,41 @@
+r"""FedExP: the server steps further where clients' updates disagree (Jhunjhunwala, Wang and Joshi 2023,
+arXiv:2301.09604, Alg. 1).
+
+With d_k the updates of the cohort and D their mean, the server goes by eta D,
+
+    eta = max(1, mean of ||d_k||^2 / (2 (||D||^2 + epsilon))),
+
+which is in ``rounds.parquet`` (``scalars``: ``extrapolation``). Both means are by samples, as in the released code.
+That code takes epsilon times the size of the cohort, and lets it fall as the square of the learning rate does; the
+paper evaluates the mean of the last two rounds' weights, and here they are the last ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import torch
+
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Context, Entries, Kind, LocalRun, Pooled, Tensors
+from engine.base.declared import Doc, Gt
+
+
+@dataclass(frozen=True)
+class FedExP(FedAvg):
+    epsilon: Annotated[
+        float, Gt(0), Doc("added to the squared norm of the mean update; the more, the nearer to FedAvg")
+    ] = 0.001
+
+    entries: ClassVar[Entries] = {**FedAvg.entries, "square": Kind.SCALAR, "extrapolation": Kind.SCALAR}
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        return {"weights": run.end, "square": (run.end - run.start).square().sum()}, state
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        mean = pooled.mean["weights"]
+        update = mean - server["weights"]
+        eta = (pooled.mean["square"] / (2 * (update.square().sum() + self.epsilon))).clamp(min=1)
+        end = torch.where(eta > 1, server["weights"] + eta * update, mean)  # FedAvg's to the bit where it is 1
+        return {**super().aggregate(server, replace(pooled, mean={"weights": end}), context), "extrapolation": eta}
