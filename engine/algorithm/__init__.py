@@ -12,6 +12,7 @@ from engine.algorithm.local import Local, batches_in
 from engine.algorithm.local_run import LocalRun, PhaseResult, accumulated, accumulation
 from engine.algorithm.net import Net, Statistics
 from engine.algorithm.personalised import Personalised
+from engine.algorithm.privacy import Privacy
 from engine.algorithm.services import Clients, ClientView, Compute, Merge, TrainingTools
 from engine.algorithm.setting import PlannedStage, Setting
 from engine.algorithm.types import (
@@ -58,6 +59,7 @@ __all__ = [
     "PlannedStage",
     "Pooled",
     "PostTraining",
+    "Privacy",
     "Requires",
     "Scalar",
     "Setting",

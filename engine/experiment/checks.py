@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting, overrides
+from engine.algorithm import Algorithm, PlannedStage, PostTraining, Privacy, Setting, overrides
 from engine.algorithm.personalised import has_global_model
+from engine.algorithm.privacy import own_exchanges
 from engine.base.declared import in_yaml
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition
@@ -16,6 +17,7 @@ from engine.experiment.dotted_keys import numbers
 from engine.experiment.sections import Evaluation, Participation, Stop
 from engine.experiment.stages import Change, Stage, WrittenStage
 from engine.models import MODELS, ModelSpec
+from engine.models.outline import outline
 
 MOST_OF_ALL = 2**63 - 1  # the largest whole number that tables, tensors and generators can hold
 
@@ -141,6 +143,24 @@ def check_stop(stop: Stop, evaluation: Evaluation, last: Stage) -> None:
             f"is read after evaluated rounds, and with evaluation.{every}=0 there are none before the last",
             f"set evaluation.{every}=1",
         )
+
+
+def check_privacy(privacy: Privacy, participation: Participation, model: ModelSpec, chain: Sequence[Stage]) -> None:
+    """Refuse privacy where more leaves clients than what it covers, or where cohorts are drawn in another way."""
+    if privacy.clip is None:
+        return
+    for stage in chain:
+        field, algorithm = f"stages.{stage.name}.algorithm" if len(chain) > 1 else "algorithm.name", stage.algorithm
+        own = own_exchanges(algorithm)
+        rule = f"has {', '.join(own)} of its own, and privacy.clip covers what clients send under FedAvg"
+        repair = "for example fedavg, fedprox, fedavgm or fedadam, or set privacy.clip=null"
+        require(not own, field, ALGORITHMS.name_of(algorithm), rule, repair)
+    floating = any(buffer.is_floating_point() for buffer in outline(model).model.buffers())
+    rule = "has running statistics, which clients would send beside the weights that privacy.clip covers"
+    require(not floating, "model.name", MODELS.name_of(model), rule, "take one without, for example model.norm=group")
+    poisson = privacy.noise == 0 or participation.scheme == "binomial"
+    rule = "is no Poisson sampling, of which privacy's epsilon is"
+    require(poisson, "participation.scheme", participation.scheme, rule, "set participation.scheme=binomial")
 
 
 def check_chain(

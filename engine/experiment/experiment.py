@@ -23,7 +23,7 @@ import yaml
 from pydantic import Field
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Local
+from engine.algorithm import Local, Privacy
 from engine.algorithm.personalised import has_global_model
 from engine.base import safe_yaml
 from engine.base.declared import Doc, Ge, Le, Neutral
@@ -76,6 +76,7 @@ class Experiment(Section):
     algorithm: AlgorithmChoice = Field(default_factory=lambda: ALGORITHMS.build({"name": "fedavg"}))
     local: Local = Field(default_factory=lambda: Local())
     participation: Participation = Field(default_factory=lambda: Participation())
+    privacy: Privacy = Field(default_factory=lambda: Privacy())
     evaluation: Evaluation = Field(default_factory=lambda: Evaluation())
     stop: Stop = Field(default_factory=lambda: Stop())
     execution: Execution = Field(default_factory=lambda: Execution())
@@ -104,6 +105,7 @@ class Experiment(Section):
             checks.check_schedule(self.schedule, self.spans, self.key_of)
         checks.check_fine_tuning(self.evaluation, self.client_models, self.chain[-1].algorithm)
         checks.check_stop(self.stop, self.evaluation, self.chain[-1])
+        checks.check_privacy(self.privacy, self.participation, self.model, self.chain)
         checks.check_chain(self.chain, self.stages, self.model, self.client_models)
         return self
 
@@ -220,8 +222,9 @@ class Experiment(Section):
         """Return the experiment with ``auto`` replaced by what it stands for: the device here, the executor on it.
 
         A resolved experiment is returned as it is. Raises :class:`ConfigError` if the device that was found cannot do
-        what is asked for.
+        what is asked for, or if what accounts for privacy is not installed.
         """
+        self.privacy.check_accountant()
         models = (self.model, *self.client_models)
         execution = self.execution.resolve(models, [stage.local.batch_size for stage in self.chain])
         return self if execution is self.execution else self.model_copy(update={"execution": execution})
@@ -234,6 +237,7 @@ class Experiment(Section):
         written = values["execution"]
         values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
         values["participation"] = self.participation.identity()
+        values["privacy"] = self.privacy.identity()
         values["stop"] = self.stop.identity()
         values["data"] = self.data.identity(values["data"])
         values["partition"] = self.partition.identity(values["partition"])
@@ -244,7 +248,7 @@ class Experiment(Section):
         if not isinstance(self.data, OWN_DATA) and is_ours(type(self.data)):  # the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.identity() for stage in self.chain]
-        for section in ("client_models", "stop"):
+        for section in ("client_models", "privacy", "stop"):
             if not values[section]:
                 del values[section]
         # The last four are in the stages.

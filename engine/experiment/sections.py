@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import BeforeValidator, PrivateAttr
 
-from engine.algorithm import Local, Phase
+from engine.algorithm import Local, Phase, Privacy
 from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
 from engine.base.errors import require
 from engine.base.section import Section
@@ -223,6 +223,7 @@ class Checkpointing(Section):
 SECTIONS: dict[str, type[Section]] = {
     "local": Local,
     "participation": Participation,
+    "privacy": Privacy,
     "evaluation": Evaluation,
     "stop": Stop,
     "execution": Execution,

@@ -20,6 +20,7 @@ from engine.record.run_folder import Row, RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.run.lineage import Lineage
 from engine.server.class_balance import label_entropies
+from engine.server.cohort import expected_cohort
 from engine.server.federation import Federation
 
 
@@ -96,7 +97,8 @@ class Recorder:
         states = json.dumps(sorted(files.items()))
         matrices.save(self._folder.path, stage.name, stage.algorithm.kinds, server)
         sizes, experiment = federation.population.sizes, federation.experiment
-        ended = lineage.stopping.ended
+        ended, clients = lineage.stopping.ended, len(federation.population.clients)
+        drawn = expected_cohort(clients, experiment.participation) / clients  # who is there is no secret
         return self._folder.summarise(
             experiment,
             {
@@ -110,6 +112,7 @@ class Recorder:
                 "empty_clients": int((sizes == 0).sum()),
                 "held_out_clients": len(federation.population.held_out),
                 "dropped_samples": self._dropped,
+                "epsilon": experiment.privacy.epsilon(drawn, federation.ends[-1]),  # whether or not it ended early
                 **label_entropies(experiment, federation.population.class_counts()[federation.population.drawn_from]),
                 "data_sha256": self.data,
                 "stages": {

@@ -59,6 +59,12 @@ VALUES = [
     run("fraction is NaN", "participation.fraction=.nan"),
     run("count beside fraction", "participation.count=3 participation.fraction=0.5"),
     run("scheme is unknown", "participation.scheme=poisson"),
+    # privacy
+    run("noise without a clip", "privacy.noise=1"),
+    run("noise that is next to none", "privacy.clip=1 privacy.noise=1e-9"),
+    run("noise on a cohort of a fixed size", "privacy.clip=1 privacy.noise=1 participation.count=5"),
+    run("privacy of control variates", "algorithm.name=scaffold privacy.clip=1"),
+    run("privacy of running statistics", "model.name=resnet8 privacy.clip=1"),
     # evaluation and checkpoints
     run("every is negative", "evaluation.every=-1"),
     run("batch of an evaluation is none", "evaluation.batch_size=0"),

@@ -20,7 +20,7 @@ from fedskew.lab.images.generated import Generated
 from tests.support.loops import each
 from tests.support.sweep_folders import POINTS, make_sweep
 
-FACTS = {"label_entropy", "step_label_entropy"}  # what a driver adds to a summary
+FACTS = {"label_entropy", "step_label_entropy", "epsilon"}  # what a driver adds to a summary
 
 
 @pytest.fixture(scope="module")
