@@ -176,7 +176,7 @@ def test_the_methods_that_are_covered() -> None:
 
 REFUSED = {
     "algorithm.name=scaffold: has broadcast, upload, weight of its own": {"algorithm": {"name": "scaffold"}},
-    "stages.end.algorithm=ccvr: has finish of its own": {
+    "stages.end.algorithm=ccvr: has upload, finish of its own": {
         "stages": [
             {"name": "train", "rounds": 2},
             {"name": "end", "rounds": 0, "needs": ["train"], "algorithm": {"name": "ccvr"}},
