@@ -12,7 +12,6 @@ from engine.algorithm.local import Local, batches_in
 from engine.algorithm.local_run import LocalRun, PhaseResult, accumulated, accumulation
 from engine.algorithm.net import Net, Statistics
 from engine.algorithm.personalised import Personalised
-from engine.algorithm.privacy import Privacy
 from engine.algorithm.services import Clients, ClientView, Compute, Merge, TrainingTools
 from engine.algorithm.setting import PlannedStage, Setting
 from engine.algorithm.types import (
@@ -59,7 +58,6 @@ __all__ = [
     "PlannedStage",
     "Pooled",
     "PostTraining",
-    "Privacy",
     "Requires",
     "Scalar",
     "Setting",

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Algorithm, PlannedStage, PostTraining, Privacy, Setting, overrides
+from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting, overrides
 from engine.algorithm.personalised import has_global_model
-from engine.algorithm.privacy import own_exchanges
+from engine.algorithm.privacy import Privacy, own_exchanges
 from engine.base.declared import in_yaml
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition

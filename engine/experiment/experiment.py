@@ -23,8 +23,9 @@ import yaml
 from pydantic import Field
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Local, Privacy
+from engine.algorithm import Local
 from engine.algorithm.personalised import has_global_model
+from engine.algorithm.privacy import Privacy
 from engine.base import safe_yaml
 from engine.base.declared import Doc, Ge, Le, Neutral
 from engine.base.errors import ConfigError, nearest, require

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import BeforeValidator, PrivateAttr
 
-from engine.algorithm import Local, Phase, Privacy
+from engine.algorithm import Local, Phase
+from engine.algorithm.privacy import Privacy
 from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
 from engine.base.errors import require
 from engine.base.section import Section

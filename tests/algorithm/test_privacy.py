@@ -11,8 +11,8 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Context, ParamLayout, Privacy, Tensors
-from engine.algorithm.privacy import own_exchanges
+from engine.algorithm import Context, ParamLayout, Tensors
+from engine.algorithm.privacy import Privacy, own_exchanges
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment
 from tests.support.tiny import experiment

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.algorithm import Privacy, seeds
+from engine.algorithm import seeds
+from engine.algorithm.privacy import Privacy
 from engine.experiment import Experiment, Participation
 from engine.server.cohort import draw_cohort
 from tests.support.tiny import SIZES, assignment, drive, experiment, open_driver
