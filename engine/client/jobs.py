@@ -145,7 +145,8 @@ class JobRunner:
                     raise trained
                 block.failures.append(ClientFailure(task.number, trained.step, str(trained)))
                 continue
-            block.sum.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
+            upload, weight = self.experiment.privacy.sent(trained.upload, trained.weight, self._shared)
+            block.sum.add(upload, trained.buffers, weight, trained.num_examples)
             block.reports.append(self._report(job, trained, seconds))
             if job.stateful:
                 block.states[task.number] = at_rest(trained.new_state)

@@ -9,6 +9,7 @@ from typing import Any
 from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting, overrides
 from engine.algorithm.personalised import has_global_model
+from engine.algorithm.privacy import Privacy, own_exchanges
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition
 from engine.experiment.dotted_keys import numbers
@@ -16,6 +17,7 @@ from engine.experiment.sections import Evaluation, Participation, Stop
 from engine.experiment.stages import Change, Stage, WrittenStage
 from engine.experiment.work import Work
 from engine.models import MODELS, ModelSpec
+from engine.models.outline import outline
 
 MOST_OF_ALL = 2**63 - 1  # the largest whole number that tables, tensors and generators can hold
 
@@ -150,6 +152,31 @@ def check_stop(stop: Stop, evaluation: Evaluation, last: Stage) -> None:
             f"is read after evaluated rounds, and with evaluation.{every}=0 there are none before the last",
             f"set evaluation.{every}=1",
         )
+
+
+def check_privacy(
+    privacy: Privacy, participation: Participation, work: Work, model: ModelSpec, chain: Sequence[Stage]
+) -> None:
+    """Refuse privacy where more leaves clients than what it covers, or where cohorts are drawn in another way."""
+    if privacy.clip is None:
+        return
+    for stage in chain:
+        field, algorithm = f"stages.{stage.name}.algorithm" if len(chain) > 1 else "algorithm.name", stage.algorithm
+        own = own_exchanges(algorithm)
+        rule = f"has {', '.join(own)} of its own, and privacy.clip covers what clients send under FedAvg"
+        repair = "for example fedavg, fedprox, fedavgm or fedadam, or set privacy.clip=null"
+        require(not own, field, ALGORITHMS.name_of(algorithm), rule, repair)
+    floating = any(buffer.is_floating_point() for buffer in outline(model).model.buffers())
+    rule = "has running statistics, which clients would send beside the weights that privacy.clip covers"
+    require(not floating, "model.name", MODELS.name_of(model), rule, "take one without, for example model.norm=group")
+    poisson = privacy.noise == 0 or participation.scheme == "binomial"
+    rule = "is no Poisson sampling, of which privacy's epsilon is"
+    require(poisson, "participation.scheme", participation.scheme, rule, "set participation.scheme=binomial")
+    alone, rule = (
+        privacy.noise == 0 or work.share in (0, 1),
+        "are drawn among a cohort, so one client's being there shows",
+    )
+    require(alone, "work.stragglers", work.stragglers, f"{rule} in what others do", "set work.low and work.high alone")
 
 
 def check_chain(

@@ -25,6 +25,7 @@ from pydantic import Field
 from algorithms import ALGORITHMS
 from engine.algorithm import Local
 from engine.algorithm.personalised import has_global_model
+from engine.algorithm.privacy import Privacy
 from engine.base import safe_yaml
 from engine.base.declared import Doc, Ge, Le, Neutral
 from engine.base.errors import ConfigError, nearest, require
@@ -78,6 +79,7 @@ class Experiment(Section):
     local: Local = Field(default_factory=lambda: Local())
     participation: Participation = Field(default_factory=lambda: Participation())
     work: Work = Field(default_factory=lambda: Work())
+    privacy: Privacy = Field(default_factory=lambda: Privacy())
     evaluation: Evaluation = Field(default_factory=lambda: Evaluation())
     stop: Stop = Field(default_factory=lambda: Stop())
     execution: Execution = Field(default_factory=lambda: Execution())
@@ -107,6 +109,7 @@ class Experiment(Section):
         checks.check_work(self.work, self.chain, self.partition)
         checks.check_fine_tuning(self.evaluation, self.client_models, self.chain[-1].algorithm)
         checks.check_stop(self.stop, self.evaluation, self.chain[-1])
+        checks.check_privacy(self.privacy, self.participation, self.work, self.model, self.chain)
         checks.check_chain(self.chain, self.stages, self.model, self.client_models)
         return self
 
@@ -223,8 +226,9 @@ class Experiment(Section):
         """Return the experiment with ``auto`` replaced by what it stands for: the device here, the executor on it.
 
         A resolved experiment is returned as it is. Raises :class:`ConfigError` if the device that was found cannot do
-        what is asked for.
+        what is asked for, or if what accounts for privacy is not installed.
         """
+        self.privacy.check_accountant()
         models = (self.model, *self.client_models)
         execution = self.execution.resolve(models, [stage.local.batch_size for stage in self.chain])
         return self if execution is self.execution else self.model_copy(update={"execution": execution})
@@ -238,6 +242,7 @@ class Experiment(Section):
         values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
         values["participation"] = self.participation.identity()
         values["work"] = self.work.identity()
+        values["privacy"] = self.privacy.identity()
         values["stop"] = self.stop.identity()
         values["data"] = self.data.identity(values["data"])
         values["partition"] = self.partition.identity(values["partition"])
@@ -248,7 +253,7 @@ class Experiment(Section):
         if not isinstance(self.data, OWN_DATA) and is_ours(type(self.data)):  # the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.identity() for stage in self.chain]
-        for section in ("client_models", "work", "stop"):
+        for section in ("client_models", "work", "privacy", "stop"):
             if not values[section]:
                 del values[section]
         # The last four are in the stages.

@@ -9,6 +9,7 @@ import pydantic
 from pydantic import BeforeValidator, PrivateAttr
 
 from engine.algorithm import Local, Phase
+from engine.algorithm.privacy import Privacy
 from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
 from engine.base.errors import require
 from engine.base.section import Section
@@ -225,6 +226,7 @@ SECTIONS: dict[str, type[Section]] = {
     "local": Local,
     "participation": Participation,
     "work": Work,
+    "privacy": Privacy,
     "evaluation": Evaluation,
     "stop": Stop,
     "execution": Execution,

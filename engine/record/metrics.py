@@ -347,6 +347,16 @@ ALL = (
         column=25,
     ),
     Metric(
+        "epsilon",
+        "epsilon of differential privacy",
+        "summary.json",
+        "Of clients' differential privacy after all rounds asked for, at `privacy.delta`: the lower, the stronger the "
+        "guarantee. NaN without `privacy.noise`.",
+        short="epsilon",
+        better="min",
+        column=26,
+    ),
+    Metric(
         "floats_up",
         "floats up",
         "summary.json",

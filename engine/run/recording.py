@@ -20,6 +20,7 @@ from engine.record.run_folder import Row, RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.run.lineage import Lineage
 from engine.server.class_balance import label_entropies, skew
+from engine.server.cohort import expected_cohort
 from engine.server.federation import Federation
 
 
@@ -101,6 +102,8 @@ class Recorder:
         sizes, experiment = federation.population.sizes, federation.experiment
         counts = federation.population.class_counts()[federation.population.drawn_from]
         ended = lineage.stopping.ended
+        clients = len(federation.population.clients)
+        drawn = expected_cohort(clients, experiment.participation) / clients  # who is there is no secret
         return self._folder.summarise(
             experiment,
             {
@@ -116,6 +119,8 @@ class Recorder:
                 "dropped_samples": self._dropped,
                 **label_entropies(experiment, counts),
                 **skew(counts),
+                "epsilon": experiment.privacy.epsilon(drawn, federation.ends[-1]),  # whether or not it ended early
+                **label_entropies(experiment, federation.population.class_counts()[federation.population.drawn_from]),
                 "data_sha256": self.data,
                 "stages": {
                     one.name: stage_hash(experiment, one, lineage.numerics, self.divided) for one in lineage.chain

@@ -65,7 +65,9 @@ class RoundRunner:
         trained = TrainResult(dropped=federation.dropped(round))
         if not cohort:
             log.warning("round %d: nobody trains, so there is nothing to learn from", round)
-            return server, trained
+            if federation.experiment.privacy.noise == 0:  # with noise, that nobody was drawn must not show
+                return server, trained
+            return self._aggregated(number, algorithm, server, trained, context, buffers), trained
         if number not in self._tried:
             self._tried.add(number)
             self._preflight(number, stage, server, context)
@@ -147,14 +149,18 @@ class RoundRunner:
 
         buffers: [Q] that stay where clients share none.
         """
-        if not trained.sum.weight > 0:
-            weight = trained.sum.weight
+        experiment, weight = self._federation.experiment, trained.sum.weight
+        if experiment.privacy.clip is not None:
+            pooled = experiment.privacy.pooled(trained.sum.total(), server, context, experiment.seed)
+        elif weight > 0:
+            pooled = trained.pooled()
+        else:
             raise RunError(f"round {context.round}: the uploads' weights add up to {weight}: there is no mean")
         mean_buffers = trained.sum.mean_buffers() if algorithm.shares_buffers else buffers
         hook = "aggregate_with" if overrides(algorithm, "aggregate_with") else "aggregate"
         with on_the_server(f"round {context.round}: {type(algorithm).__name__}.{hook}", server):
             compute = ServerSide(self._federation.pool, context)
-            made = algorithm.aggregate_with(server, trained.pooled(), compute, context) | {"buffers": mean_buffers}
+            made = algorithm.aggregate_with(server, pooled, compute, context) | {"buffers": mean_buffers}
         return validated(self._federation, number, context.round - 1, algorithm, hook, made)
 
     def _check_failures(self, context: Context, failures: Sequence[ClientFailure]) -> None:

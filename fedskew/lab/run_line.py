@@ -91,6 +91,7 @@ def summary_table(summary: Mapping[str, Any], folder: RunFolder) -> Table:
         ("curve", curve([row["accuracy"] for row in evaluated if row["accuracy"] is not None])),
         *own,
         ("rounds", f"{summary['rounds']}{stopped}"),
+        *([("epsilon", f"{summary['epsilon']:.3g}")] if summary.get("epsilon") is not None else []),
         ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
         ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),
         ("weights", f"{summary['weights_sha256'][:16]}…"),

@@ -67,6 +67,16 @@ VALUES = [
     run("a table of work is missing", "work.table=missing.csv"),
     run("half steps", "work.table=[1.5] local.steps=3 partition.clients=1 participation.count=1"),
     run("a table of work for few clients", "work.table=[1,2]"),
+    # privacy
+    run("noise without a clip", "privacy.noise=1"),
+    run("noise that is next to none", "privacy.clip=1 privacy.noise=1e-9"),
+    run("noise on a cohort of a fixed size", "privacy.clip=1 privacy.noise=1 participation.count=5"),
+    run(
+        "noise on what stragglers of a cohort do",
+        "privacy.clip=1 privacy.noise=1 participation.scheme=binomial work.stragglers=0.5",
+    ),
+    run("privacy of control variates", "algorithm.name=scaffold privacy.clip=1"),
+    run("privacy of running statistics", "model.name=resnet8 privacy.clip=1"),
     # evaluation and checkpoints
     run("every is negative", "evaluation.every=-1"),
     run("batch of an evaluation is none", "evaluation.batch_size=0"),

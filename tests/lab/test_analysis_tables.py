@@ -69,7 +69,8 @@ def test_a_row_for_each_trial(swept: Path) -> None:
         *("personal_accuracy", "personal_last10_accuracy"),
         *("personal_client_accuracy", "personal_worst_decile_accuracy", "participants_accuracy", "participants_std"),
         *("fine_tuned_accuracy", "fine_tuned_client_accuracy", "held_out_accuracy", "held_out_client_accuracy"),
-        *("held_out_tuned_client_accuracy", "class_accuracy", "seconds", "floats_up", "floats_down"),
+        *("held_out_tuned_client_accuracy", "class_accuracy", "seconds", "epsilon", "floats_up"),
+        "floats_down",
         *("scope", "breaks_privacy", "weights_sha256", "parent", "schedule", "folder"),
     ]
     assert trials["trial"].tolist() == [f"{number:05d}" for number in range(24)]

@@ -21,7 +21,7 @@ from tests.support.loops import each
 from tests.support.sweep_folders import POINTS, make_sweep
 
 FACTS = {"label_entropy", "step_label_entropy", "label_hellinger", "label_jensen_shannon", "label_total_variation"}
-FACTS |= {"effective_classes"}  # what a driver adds to a summary
+FACTS |= {"effective_classes", "epsilon"}  # what a driver adds to a summary
 
 
 @pytest.fixture(scope="module")
