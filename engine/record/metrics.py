@@ -20,6 +20,7 @@ Source = Literal[
     "fedskew diagnose",  # of the last round that it has looked into
     "fedskew images",  # likewise
     "matrices.parquet",
+    "clients.parquet",  # and devices that are supposed
 ]
 TARGET = "the target accuracy"  # stands in labels for the sweep's ``target_accuracy``
 
@@ -160,7 +161,7 @@ ALL = (
         "trial.json",
         "The last round (global): a stage counts on from the one that it needs.",
         whole=True,
-        column=23,
+        column=24,
     ),
     Metric("rounds_asked", "rounds asked", "trial.json", "Rounds of all stages together, as asked for.", whole=True),
     Metric(
@@ -170,7 +171,7 @@ ALL = (
         "Rounds of all stages that were computed; those taken from a store were not.",
         short="computed",
         whole=True,
-        column=24,
+        column=25,
     ),
     Metric(
         "rounds_to_target",
@@ -184,6 +185,16 @@ ALL = (
         column=20,
     ),
     Metric(
+        "seconds_to_target",
+        f"simulated time to {TARGET}",
+        "clients.parquet",
+        "`simulated_seconds` until the end of the round of `rounds_to_target`; NaN if the target is never reached.",
+        short="simulated time to target",
+        unit="s",
+        better="min",
+        column=21,
+    ),
+    Metric(
         "bytes_to_target",
         f"traffic to {TARGET}",
         "evaluations.parquet",
@@ -193,7 +204,7 @@ ALL = (
         unit="MB",
         scale=1e-6,
         better="min",
-        column=21,
+        column=22,
     ),
     Metric(
         "client_floats_to_best",
@@ -205,7 +216,7 @@ ALL = (
         unit="M",
         scale=1e-6,
         better="min",
-        column=22,
+        column=23,
     ),
     _share(
         "worst_decile_accuracy",
@@ -318,7 +329,7 @@ ALL = (
         "Time of the rounds and evaluations of all stages.",
         unit="s",
         better="min",
-        column=25,
+        column=26,
     ),
     Metric(
         "floats_up",
@@ -382,6 +393,16 @@ ALL = (
         "Share of the rows whose strict minimum is on the diagonal, of a server that ends with a matrix `cost`.",
         short="least cost on the diagonal",
     ),
+    Metric(
+        "simulated_seconds",
+        "simulated time",
+        "clients.parquet",
+        "Time that the lineage's rounds and exchanges would take on the devices that are supposed, "
+        "[as long as the slowest client of each](results.md#simulated-time).",
+        unit="s",
+        better="min",
+        column=27,
+    ),
     _share(
         "local_accuracy",
         _LOCAL,
@@ -404,7 +425,8 @@ def by_column(metrics: Iterable[Metric] = ALL) -> tuple[str, ...]:
 
 
 OF_RUN = names("summary.json", "trial.json", "evaluations.parquet")  # that every run may have
-ON_REQUEST = names("fedskew diagnose", "fedskew images", "matrices.parquet")  # if the run has what they are made of
+SIMULATED = names("clients.parquet")  # if devices are supposed
+ON_REQUEST = (*names("fedskew diagnose", "fedskew images", "matrices.parquet"), *SIMULATED)  # if there is their source
 REPORTED = by_column(metric for metric in ALL if metric.reported)  # by a sweep's trial while it runs
 PERSONAL = {metric.name: metric.curve for metric in ALL if metric.curve is not None}  # of clients' own models
 
