@@ -397,8 +397,8 @@ ALL = (
         "simulated_seconds",
         "simulated time",
         "clients.parquet",
-        "Time that the lineage's rounds and exchanges would take on the devices that are supposed, "
-        "[as long as the slowest client of each](results.md#simulated-time).",
+        "Time that the lineage's rounds and exchanges would take on the devices that are supposed, each as long as its "
+        "slowest client takes.",
         unit="s",
         better="min",
         column=27,

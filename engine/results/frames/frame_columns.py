@@ -138,7 +138,7 @@ ROUNDS = (
         CLOCK,
         REAL,
         SECONDS,
-        "Simulated time until the end of the round, of a lineage's round if devices are supposed.",
+        "Simulated time until the round's end; null outside the lineage and where no devices are supposed.",
     ),
 )
 
