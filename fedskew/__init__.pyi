@@ -15,6 +15,7 @@ from engine.experiment.own_parts import model as model
 from engine.experiment.own_parts import partition as partition
 from engine.results.claims import Claim as Claim
 from engine.results.frames.frames import load_results as load_results
+from engine.results.simulated_time import Devices as Devices
 from engine.run.run import Run as Run
 from engine.sweeps.definition import Asha as Asha
 from engine.sweeps.definition import Optuna as Optuna

@@ -26,8 +26,14 @@ def until(rows: pd.DataFrame, order: Mapping[str, int], stage: str, round: int) 
     return rows.loc[(place < order[stage]) | here]
 
 
+def in_bytes(rows: pd.DataFrame, precision: str) -> pd.DataFrame:
+    """Return what each row sent up and down in bytes, in the columns :data:`BOTH_WAYS`."""
+    floats: Any = rows[BOTH_WAYS]
+    return floats * (8 if precision == "float64" else 4)
+
+
 def of_all(rows: pd.DataFrame) -> int:
-    """Add up the floats sent up and down by every client."""
+    """Add up what every client sent up and down, in floats or in bytes as the rows have it."""
     return int(rows[BOTH_WAYS].to_numpy().sum())
 
 

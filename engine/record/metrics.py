@@ -20,6 +20,7 @@ Source = Literal[
     "fedskew diagnose",  # of the last round that it has looked into
     "fedskew images",  # likewise
     "matrices.parquet",
+    "clients.parquet",  # and devices that are supposed
 ]
 TARGET = "the target accuracy"  # stands in labels for the sweep's ``target_accuracy``
 
@@ -175,7 +176,7 @@ ALL = (
         "trial.json",
         "The last round (global): a stage counts on from the one that it needs.",
         whole=True,
-        column=23,
+        column=24,
     ),
     Metric("rounds_asked", "rounds asked", "trial.json", "Rounds of all stages together, as asked for.", whole=True),
     Metric(
@@ -185,7 +186,7 @@ ALL = (
         "Rounds of all stages that were computed; those taken from a store were not.",
         short="computed",
         whole=True,
-        column=24,
+        column=25,
     ),
     Metric(
         "rounds_to_target",
@@ -199,6 +200,16 @@ ALL = (
         column=20,
     ),
     Metric(
+        "seconds_to_target",
+        f"simulated time to {TARGET}",
+        "clients.parquet",
+        "`simulated_seconds` until the end of the round of `rounds_to_target`; NaN if the target is never reached.",
+        short="simulated time to target",
+        unit="s",
+        better="min",
+        column=21,
+    ),
+    Metric(
         "bytes_to_target",
         f"traffic to {TARGET}",
         "evaluations.parquet",
@@ -208,7 +219,7 @@ ALL = (
         unit="MB",
         scale=1e-6,
         better="min",
-        column=21,
+        column=22,
     ),
     Metric(
         "client_floats_to_best",
@@ -220,7 +231,7 @@ ALL = (
         unit="M",
         scale=1e-6,
         better="min",
-        column=22,
+        column=23,
     ),
     _share(
         "worst_decile_accuracy",
@@ -344,7 +355,7 @@ ALL = (
         "Time of the rounds and evaluations of all stages.",
         unit="s",
         better="min",
-        column=25,
+        column=26,
     ),
     Metric(
         "epsilon",
@@ -418,6 +429,16 @@ ALL = (
         "Share of the rows whose strict minimum is on the diagonal, of a server that ends with a matrix `cost`.",
         short="least cost on the diagonal",
     ),
+    Metric(
+        "simulated_seconds",
+        "simulated time",
+        "clients.parquet",
+        "Time that the lineage's rounds and exchanges would take on the devices that are supposed, each as long as its "
+        "slowest client takes.",
+        unit="s",
+        better="min",
+        column=27,
+    ),
     _share(
         "local_accuracy",
         _LOCAL,
@@ -440,7 +461,8 @@ def by_column(metrics: Iterable[Metric] = ALL) -> tuple[str, ...]:
 
 
 OF_RUN = names("summary.json", "trial.json", "evaluations.parquet")  # that every run may have
-ON_REQUEST = names("fedskew diagnose", "fedskew images", "matrices.parquet")  # if the run has what they are made of
+SIMULATED = names("clients.parquet")  # if devices are supposed
+ON_REQUEST = (*names("fedskew diagnose", "fedskew images", "matrices.parquet"), *SIMULATED)  # if there is their source
 REPORTED = by_column(metric for metric in ALL if metric.reported)  # by a sweep's trial while it runs
 PERSONAL = {metric.name: metric.curve for metric in ALL if metric.curve is not None}  # of clients' own models
 

@@ -25,6 +25,7 @@ from engine.results.class_figures import class_figure, class_figures
 from engine.results.completeness import Completeness, by_status, named
 from engine.results.results import Axis, Results, check_metric
 from engine.results.settings import better_way, setting_column
+from engine.results.simulated_time import Devices
 from engine.results.trials import (
     FIGURES,
     LAYER,
@@ -41,8 +42,11 @@ LOOKS = ("once", "repeatedly")  # at the claims: with seeds chosen before, or ad
 Plan = tuple[PlannedTrial, ...] | None  # None: nobody knows
 
 
-def load(folder: Path, metric: str | None = None) -> Results:
-    """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
+def load(folder: Path, metric: str | None = None, devices: Devices | None = None) -> Results:
+    """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own.
+
+    devices: what simulated time supposes, in place of the sweep's own; without either there is none.
+    """
     folder = Path(folder)
     for place in (folder, folder / "trials"):  # below it, one costs its trial alone
         refuse_links(place, deep=False)
@@ -58,7 +62,8 @@ def load(folder: Path, metric: str | None = None) -> Results:
     else:
         lacks = "it has no experiment.yaml and no sweep.yaml"
         raise RunFolderError(f"{folder} is neither a run nor a sweep: {lacks}{_inside(folder)}")
-    reader = TrialReader(folder, sweep["target_accuracy"])
+    sweep["devices"] = devices or sweep.get("devices")
+    reader = TrialReader(folder, sweep["target_accuracy"], sweep["devices"])
     names = [axis.name for axis in sweep["axes"]]
     for name in names:
         require(name not in RESERVED, "axis", name, "is also a figure of a trial", "give the axis another name")
@@ -135,6 +140,7 @@ def _sweep(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         sweep["tables"] = tuple(map(PaperTable.from_mapping, values["tables"]))
         sweep["claims"] = tuple(map(Claim.from_mapping, values["claims"]))
         sweep["looks"] = values.get("looks", "once")
+        sweep["devices"] = Devices(**values["devices"]) if "devices" in values else None
         require(sweep["looks"] in LOOKS, "looks", sweep["looks"], f"is none of {', '.join(LOOKS)}")
     except (KeyError, TypeError, ConfigError) as error:
         raise RunFolderError(f"{path} is not a sweep of this version ({error!r})") from None

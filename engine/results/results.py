@@ -34,6 +34,7 @@ from engine.results.class_figures import is_class_figure
 from engine.results.completeness import OTHERS, Completeness
 from engine.results.facts import Facts
 from engine.results.settings import better_way, key, label, matches, setting_column, setting_frame
+from engine.results.simulated_time import CLOCK, Devices
 from engine.results.statistics import summarise
 from engine.results.trials import (
     LAYER,
@@ -74,6 +75,7 @@ class Results:
     claims: tuple[Claim, ...]
     trials: pd.DataFrame  # one row per trial, in trial order
     evaluations: Mapping[str, pa.Table] = field(repr=False)  # by trial: of the lineage, as in evaluations.parquet
+    devices: Devices | None = None  # that simulated time supposes; None: there is none
     looks: str = "once"  # at its seeds: "repeatedly" if seeds were added until claims were decided
     completeness: Completeness = field(default_factory=Completeness, repr=False)  # what of the plan is there
     facts: Mapping[str, Facts] = field(default_factory=dict, repr=False)  # by trial, of those with an experiment
@@ -89,13 +91,15 @@ class Results:
     @cached_property
     def _curves(self) -> pd.DataFrame:
         parts = {trial: table.to_pandas() for trial, table in self.evaluations.items()}
-        return self._of_trials(parts, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
+        clock = [CLOCK] if self.devices is not None else []
+        return self._of_trials(parts, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy", *clock])
 
     def curves(self) -> pd.DataFrame:
         """One row for each evaluation along a trial's lineage, whatever became of the trial.
 
         trial, seed, the axes, stage, round, scope (of the global model, or of all clients' personal models together),
-        accuracy, loss, class_accuracy (array; NaN for a class without test data).
+        accuracy, loss, class_accuracy (array; NaN for a class without test data); simulated_seconds until then, if
+        devices are supposed.
         """
         return self._curves.copy()
 

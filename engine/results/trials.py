@@ -20,7 +20,8 @@ lost rows, has neither: its status is "damaged", and its reason says what is wro
 planned and of which there is nothing: see completeness.py.
 
 Tables are read by column and YAML without building experiments, so that 500 trials take seconds; clients.parquet and
-personal.parquet, the large ones, are not read at all.
+personal.parquet, the large ones, are not read at all, but for simulated time (simulated_time.py) if devices are
+supposed.
 """
 
 from __future__ import annotations
@@ -57,9 +58,10 @@ from engine.results import round_folders
 from engine.results.class_figures import STD, by_rows
 from engine.results.completeness import STATUSES
 from engine.results.facts import Facts, facts_of
+from engine.results.simulated_time import CLOCK, Devices, seconds_until
 
 log = logging.getLogger("fedskew")
-READ = ("rounds", "evaluations", "exchanges")  # the tables that a report is made of; clients.parquet is not
+READ = ("rounds", "evaluations", "exchanges")  # the tables that a report is made of
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
 
 SUMMARY = metrics.names("summary.json")  # what a trial's row has from its summary.json
@@ -109,9 +111,10 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
 class TrialReader:
     """The reader that makes rows of trials; what trials share is read once."""
 
-    def __init__(self, folder: Path, target: float | None) -> None:
+    def __init__(self, folder: Path, target: float | None, devices: Devices | None = None) -> None:
         self.folder = folder
         self.target = target
+        self.devices = devices
         self.evaluations: dict[str, pa.Table] = {}
         self.facts: dict[str, Facts] = {}  # by trial, as far as its experiment can be read
         self.damage: dict[str, str] = {}  # trial -> what of it cannot be read
@@ -159,21 +162,22 @@ class TrialReader:
         if table is not None and len(table):
             figures["scope"] = table["scope"][-1].as_py()
         if ended and summary:
-            check_rows(folder, summary, READ)
+            check_rows(folder, summary, READ if self.devices is None else (*READ, "clients"))
             figures |= {name: summary.get(name) for name in (*SUMMARY, "breaks_privacy", "weights_sha256")}
             figures["rounds"] = summary.get("rounds", record.get("rounds") or 0)
             if table is not None and len(table):
                 by_class = table["class_accuracy"][-1].as_py()
                 figures["class_accuracy"] = by_class
+                if self.devices is not None:
+                    figures |= {"seconds_to_target": None, CLOCK: table[CLOCK][-1].as_py()}
                 if figures["scope"] == "global" and by_class is not None:
                     figures |= self._by_partition(folder, experiment, by_class)
                 figures |= self._to_target(folder, experiment, table)
             figures |= _on_request(folder) | _of_matrices(folder)
         return figures
 
-    @staticmethod
-    def _evaluations(folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
-        """Read the evaluations along the lineage; None where there are none."""
+    def _evaluations(self, folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
+        """Read the evaluations along the lineage, with simulated time if devices are supposed; None without any."""
         if not os.path.lexists(folder / "evaluations.parquet"):
             return None
         table = RunFolder(folder).arrow(
@@ -181,25 +185,32 @@ class TrialReader:
         )
         lineage = _lineage(experiment)
         keep = [stage in lineage for stage in table["stage"].to_pylist()]
-        return table.filter(pa.array(keep, pa.bool_()))
+        table = table.filter(pa.array(keep, pa.bool_()))
+        if self.devices is None:
+            return table
+        places = zip(table["stage"].to_pylist(), table["round"].to_pylist(), strict=True)
+        seconds = seconds_until(folder, experiment, stage_order(experiment), self.devices, places)
+        return table.append_column(CLOCK, pa.array(seconds, pa.float64()))
 
-    def _to_target(self, folder: Path, experiment: Mapping[str, Any], evaluations: pa.Table) -> dict[str, int]:
+    def _to_target(self, folder: Path, experiment: Mapping[str, Any], evaluations: pa.Table) -> dict[str, Any]:
         if self.target is None:
             return {}
-        names = [stage["name"] for stage in experiment["stages"]] or ["train"]  # a stage comes after what it needs
-        order = {name: number for number, name in enumerate(names) if name in _lineage(experiment)}
-        rows = evaluations.select(["stage", "round", "scope", "accuracy"]).to_pylist()
-        known = [row for row in comparable(rows) if row["accuracy"] is not None]
-        reached = [(order[row["stage"]], row["round"]) for row in known if row["accuracy"] >= self.target]
+        order = stage_order(experiment)
+        rows = comparable(evaluations.drop_columns(["loss", "class_accuracy"]).to_pylist())
+        reached = [row for row in rows if row["accuracy"] is not None and row["accuracy"] >= self.target]
         if not reached:
             return {}
-        place, round = min(reached)
+        first = min(reached, key=lambda row: (order[row["stage"]], row["round"]))
         tables = ("rounds", "exchanges")
         columns = ["stage", "round", *communication.BOTH_WAYS]
         sent = (RunFolder(folder).arrow(name, columns).to_pandas() for name in tables)
-        floats = sum(communication.of_all(communication.until(rows, order, names[place], round)) for rows in sent)
-        size = 8 if experiment["execution"]["precision"] == "float64" else 4
-        return {"rounds_to_target": round, "bytes_to_target": size * floats}
+        until = [communication.until(rows, order, first["stage"], first["round"]) for rows in sent]
+        precision = experiment["execution"]["precision"]
+        return {
+            "rounds_to_target": first["round"],
+            "bytes_to_target": sum(communication.of_all(communication.in_bytes(rows, precision)) for rows in until),
+            **({"seconds_to_target": first[CLOCK]} if CLOCK in first else {}),
+        }
 
     def _by_partition(
         self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]
@@ -321,6 +332,12 @@ def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
 def _lineage(experiment: Mapping[str, Any]) -> set[str]:
     """Find the lineage of an experiment as data: to build one takes longer than all else for 500 trials."""
     return lineage_of({stage["name"]: stage["needs"] for stage in experiment["stages"]} or {"train": ()})
+
+
+def stage_order(experiment: Mapping[str, Any]) -> dict[str, int]:
+    """Return the place of each stage of the lineage; a stage comes after what it needs."""
+    names, lineage = [stage["name"] for stage in experiment["stages"]] or ["train"], _lineage(experiment)
+    return {name: number for number, name in enumerate(names) if name in lineage}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from engine.record.metrics import PERSONAL, REPORTED
 from engine.results.claims import Claim, PaperTable
 from engine.results.class_figures import EXAMPLES, class_figures, is_class_figure
 from engine.results.settings import better_way, key, label, matches, plain, setting_label
+from engine.results.simulated_time import Devices
 from engine.results.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.sweeps.space import as_data, axis, drawn_from, is_called, is_drawn, is_grid, is_open, options, plain_grids
 from engine.sweeps.tuned import Tuned, check_tuned
@@ -78,7 +79,8 @@ class Sweep:
     tuning_seeds: tuple[int, ...] = (1000, 1001)  # on which they are compared: none of ``seeds``
     step: int = 1  # rounds between two reports where a scheduler or ``stop`` may end a trial
     stop: Mapping[str, float] = field(default_factory=dict)  # metric -> value from which on a trial ends
-    target_accuracy: float | None = None  # for rounds and bytes to it
+    target_accuracy: float | None = None  # for rounds, bytes and simulated seconds to it
+    devices: Devices | None = None  # that simulated time supposes, for claims on it
     claims: tuple[Claim, ...] = ()
     tables: tuple[PaperTable, ...] = ()
     # Compare the local models of each trial's last round, for claims on cka_* and norms: at the model's taps (True or
@@ -219,6 +221,9 @@ class Sweep:
 
     def _check_analysis(self) -> None:
         measured = (*METRICS, *ON_REQUEST)  # ``fedskew diagnose`` and ``images`` may come later
+        table = self.devices.table if self.devices is not None else None
+        rule = "is a file beside the sweep's folder, which is read without it"
+        require(table is None, "devices.table", table, rule, "draw them, or give the table to fedskew report --devices")
         axes = [axis["name"] for axis in self.axes()]
         named = [("tables", one.metric, (*one.rows, *one.columns, *one.where)) for one in self.tables]
         named += [("claims", one.metric, (*one.better, *one.worse, *one.where)) for one in self.claims]
@@ -332,6 +337,7 @@ class Sweep:
             "claims": [claim.to_mapping() for claim in self.claims],
             "diagnose": self.diagnose,
             "images": self.images,
+            **({"devices": asdict(self.devices)} if self.devices is not None else {}),
             **({"tuned": searched, "tuning_seeds": list(self.tuning_seeds)} if searched else {}),
         }
 

@@ -150,7 +150,7 @@ class SweepFolder:
             values |= {"looks": "repeatedly", "until_decided": {"most": named.most, "added": list(named.added)}}
         if named.rank:
             values["tuned_rank"] = named.rank
-        if changed := {name: value for name, value in begun.items() if value != values[name]}:
+        if changed := {name: value for name, value in begun.items() if value != values.get(name)}:
             values[BEGUN] = changed
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ class SweepFolder:
         return values
 
     def asked_first(self) -> dict[str, Any]:
-        """Return the claims and the target of when the first trial began; {} if none has."""
+        """Return the claims, the target and the devices of when the first trial began; {} if none has."""
         if not self.has_trials():
             return {}
         values = self.sweep()
@@ -198,7 +198,7 @@ class SweepFolder:
             raise RunFolderError(
                 f"{self.path / 'sweep.yaml'} cannot be read as a sweep (it has no claims to begin with)"
             )
-        return {name: known.get(name) for name in ("claims", "target_accuracy")}
+        return {name: known.get(name) for name in ("claims", "target_accuracy", "devices")}
 
     def with_added(self, named: NamedSweep) -> NamedSweep:
         """Return ``named`` with the seeds that earlier processes have added, and with the folder's choice of rates."""

@@ -51,8 +51,8 @@ class NamedSweep:
     def digest(self) -> str:
         """The digest of everything that decides which trials there are and what each of them computes."""
         values = self.sweep.to_mapping()
-        for key in ("tables", "claims", "target_accuracy", "diagnose", "images"):  # read by the analysis only
-            del values[key]
+        for key in ("tables", "claims", "target_accuracy", "devices", "diagnose", "images"):  # of the analysis only
+            values.pop(key, None)
         if self.sweep.partitions == "one":  # what every sweep meant before it could say so
             del values["partitions"]
         values["seeds"] = list(self._begun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from engine.experiment.dotted_keys import assigned
 from fedskew.cli.completion import assignments, experiments_and_keys, sweeps
 from fedskew.cli.output import plain_console, print_json, table
 from tune_configs import EXPERIMENTS, SWEEPS
+
+if TYPE_CHECKING:
+    from engine.results.simulated_time import Devices
 
 
 def joined(words: list[str] | None) -> list[str] | None:
@@ -82,6 +85,24 @@ Profile = Annotated[
     ),
 ]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
+
+Supposed = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        help="clients' devices that simulated time supposes: a CSV or parquet file, or lognormal, with fields as in "
+        "lognormal:sigma=0.5,seed=1",
+    ),
+]
+
+
+def devices_of(text: str | None) -> Devices | None:
+    """Return the devices that were typed; raises :class:`ConfigError` for a field that they do not have."""
+    from engine.results.simulated_time import DEVICES  # with pandas
+
+    kind, _, fields = (text or "").partition(":")
+    values = dict(map(parse_assignment, filter(None, fields.split(",")))) if kind == "lognormal" else {"table": text}
+    return DEVICES.build({"name": "lognormal", **values}) if text is not None else None
 
 
 def numbers(option: str, text: str | None) -> tuple[int, ...] | None:

@@ -19,11 +19,12 @@ from rich.table import Table
 
 from engine.base.errors import require, resume_command
 from engine.base.opening import read_text
-from fedskew.cli.naming import Folder, Folders
+from fedskew.cli.naming import Folder, Folders, Supposed, devices_of
 from fedskew.cli.output import console, json_wanted, plain_console, print_json, print_line, print_result, say, table
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
+    from engine.results.simulated_time import Devices
     from fedskew.lab.comparing.sides import Comparison, Pair
 
 LEADERBOARD = Path("leaderboard")
@@ -34,6 +35,7 @@ def query_command(
     what: Annotated[list[str] | None, typer.Argument(help="folders of runs and sweeps, and the query last")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="print the answer as CSV")] = False,
     columns: Annotated[bool, typer.Option("--columns", help="print all columns, as docs/schema.md")] = False,
+    devices: Supposed = None,
 ) -> None:
     """Answer an SQL query over the tables trials, rounds, clients, classes and personal of some folders."""
     if columns:
@@ -52,7 +54,7 @@ def query_command(
     from engine.results.frames import load_results
     from fedskew.lab.query import answer
 
-    found = answer(load_results(*folders), query)
+    found = answer(load_results(*folders, devices=devices_of(devices)), query)
     if json_wanted():
         print_json({"rows": found.to_pylist(maps_as_pydicts="strict")})
     elif as_csv:
@@ -100,12 +102,13 @@ def merge_command(
 def compare_command(
     folders: Folders,
     metric: Annotated[list[str] | None, typer.Option(help="a column of the trials; may be repeated")] = None,
+    devices: Supposed = None,
 ) -> None:
     """Say in what runs or sweeps differ from the first one: their configs by key, their results paired by seed."""
     from engine.results.frames import load_results
     from fedskew.lab.comparing.sides import compare
 
-    sides = load_results(*folders).folders  # without those that cannot be read
+    sides = load_results(*folders, devices=devices_of(devices)).folders  # without those that cannot be read
     require(
         len(sides) == len(folders), "folders", ", ".join(map(str, folders)), "are not all whole", "name those alone"
     )
@@ -202,31 +205,33 @@ def report_command(
     folder: Folder,
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
     rope: Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")] = 0.5,
+    devices: Supposed = None,
 ) -> None:
     """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
     require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
-    page = report(folder, metric, rope)
+    supposed = devices_of(devices)
+    page = report(folder, metric, rope, supposed)
     if json_wanted():
-        print_json({"folder": folder, "report": page, **outcome_in(folder, rope)})
+        print_json({"folder": folder, "report": page, **outcome_in(folder, rope, supposed)})
 
 
-def report(folder: Path, metric: str | None, rope: float = 0.5) -> Path:
+def report(folder: Path, metric: str | None, rope: float = 0.5, devices: Devices | None = None) -> Path:
     """Write the report of a sweep or a run, and return its page; ``rope`` is in points."""
     from fedskew.lab.report import write  # with matplotlib
 
     with console.status("report"):
-        page = write(folder, metric, rope / 100)
+        page = write(folder, metric, rope / 100, devices)
     say(f"report     {page}")
     return page
 
 
-def outcome_in(folder: Path, rope: float = 0.5) -> dict[str, Any]:
+def outcome_in(folder: Path, rope: float = 0.5, devices: Devices | None = None) -> dict[str, Any]:
     """Read what trials and claims in a folder came to; ``rope`` is in points."""
     from engine.results.loading import load
     from fedskew.lab.comparing.effects import claim_values, effects_of
     from fedskew.lab.comparing.verdicts import judge
 
-    results = load(folder)
+    results = load(folder, devices=devices)
     claims = [claim_values(one, effects_of(results, one.claim, rope / 100)) for one in judge(results)]
     return {"trials": results.completeness.planned, "statuses": results.completeness.statuses, "claims": claims}
 

@@ -164,7 +164,7 @@ def test_without_noise_there_is_no_epsilon() -> None:
 
 # --- what is refused ----------------------------------------------------------------------------------
 
-COVERED = "fedavg fedprox fedavgm fedadam fedyogi fedntd fedlc fedrs mixup_local fedser clsprox clsnorm"
+COVERED = "fedavg fedprox fedavgm fedadam fedyogi fedsam fedntd feddecorr fedetf fedlc fedrs mixup_local fedser clsprox clsnorm"
 COVERED += " fedavg_local perfedavg"
 
 

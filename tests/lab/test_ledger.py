@@ -532,7 +532,7 @@ def test_another_claim_makes_an_earlier_version_of_that_one(folder: Path) -> Non
 
 def test_claims_of_a_folder_that_was_started_again(folder: Path) -> None:
     """Kills: a claim that was eased once its outcome was known, in a folder that was started again since; figures of
-    another target accuracy than the one that was asked for."""
+    another target accuracy, or of other devices, than those that were asked for."""
     now = stated_of(folder)
     path = folder / "sweep.yaml"
     values = yaml.safe_load(path.read_text())
@@ -543,6 +543,9 @@ def test_claims_of_a_folder_that_was_started_again(folder: Path) -> None:
     assert entry.claims == now.claims and "begun" not in entry.definition
     path.write_text(yaml.safe_dump(values | {"begun": {"target_accuracy": 0.9}}))
     with pytest.raises(RunFolderError, match=r"has target_accuracy=0\.82, and its trials began with 0\.9: "):
+        record(folder, now)
+    path.write_text(yaml.safe_dump(values | {"devices": {"seed": 2}, "begun": {"devices": {"seed": 1}}}))
+    with pytest.raises(RunFolderError, match=r"has devices=\{'seed': 2\}, and its trials began with \{'seed': 1\}: "):
         record(folder, now)
 
 
@@ -567,6 +570,7 @@ def test_another_setting_makes_an_earlier_version(folder: Path) -> None:
         ({"identity": slower.identity}, "local.lr"),
         ({"definition": {**now.definition, **alpha}}, "axes"),
         ({"definition": {**now.definition, "target_accuracy": 0.9}}, "target_accuracy"),
+        ({"definition": {**now.definition, "devices": {"seed": 1}}}, "devices"),
         ({"settings": lambda: [{"mu": 3}]}, "what its space makes"),
     ):
         (told,) = judged(entry, replace(now, **changes)).rows[0].earlier

@@ -160,12 +160,14 @@ def test_claims_are_those_that_every_part_began_with(mine: tuple[Path, Path], tm
     """Kills: claims made after the outcome that a merge takes for those of the beginning; one part alone that is asked,
     whichever is first."""
     claims = SweepFolder(mine[0]).sweep()["claims"]
-    for part, changed in zip(mine, ({"claims": claims[1:]}, {"begun": {"target_accuracy": 0.9}}), strict=True):
+    for part, changed in zip(
+        mine, ({"claims": claims[1:]}, {"begun": {"target_accuracy": 0.9, "devices": {"seed": 1}}}), strict=True
+    ):
         (part / "sweep.yaml").write_text(yaml.safe_dump(SweepFolder(part).sweep() | changed))
     for number, parts in enumerate((mine, mine[::-1])):
         values = SweepFolder(merge(tmp_path / f"merged{number}", parts, SWEEPS).folder).sweep()
         assert values["claims"] == claims
-        assert values["begun"] == {"claims": claims[1:], "target_accuracy": 0.9}
+        assert values["begun"] == {"claims": claims[1:], "target_accuracy": 0.9, "devices": {"seed": 1}}
 
 
 def same_seed(a: Path, b: Path) -> list[Path]:

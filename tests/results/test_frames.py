@@ -36,15 +36,16 @@ FROZEN = {
         personal_worst_decile_accuracy:double participants_accuracy:double participants_std:double
         fine_tuned_accuracy:double fine_tuned_client_accuracy:double held_out_accuracy:double
         held_out_client_accuracy:double held_out_tuned_client_accuracy:double seconds:double floats_up:double
-        floats_down:double cka_logits:double cka_lowest_other:double cka_logits_margin:double cka_mean:double
-        norm_correlation:double generated_agreement:double nearest_distance:double nearest_distance_test:double
-        nearest_ratio:double cost_row_minimum:double scope:string breaks_privacy:bool weights_sha256:string
+        floats_down:double seconds_to_target:double cka_logits:double cka_lowest_other:double
+        cka_logits_margin:double cka_mean:double norm_correlation:double generated_agreement:double
+        nearest_distance:double nearest_distance_test:double nearest_ratio:double cost_row_minimum:double
+        simulated_seconds:double scope:string breaks_privacy:bool weights_sha256:string
         parent:string schedule:string folder:string FIGURE:double""",
     "rounds": """source:string sweep:string trial:string digest:string seed:int64 stage:string round:int64
         in_lineage:bool lr:double clients:int64 failed:int64 samples:int64 steps:int64 loss_before:double
         loss_after:double local_accuracy:double update_norm:double weights_sha256:string floats_up:int64
         floats_down:int64 scalars:map<string,double> seconds:double evaluation_seconds:double reused:bool scope:string
-        accuracy:double loss:double test_samples:int64""",
+        accuracy:double loss:double test_samples:int64 simulated_seconds:double""",
     "clients": """source:string sweep:string trial:string digest:string seed:int64 stage:string round:int64
         in_lineage:bool client:int64 samples:int64 steps:int64 loss_before:double loss_after:double
         local_accuracy:double seconds:double floats_up:int64 floats_down:int64 actor:int64 reused:bool""",

@@ -187,7 +187,9 @@ def make_run(
         _add(run.rounds, "rounds", position | measured | floats | {"clients": cohort, "lr": 0.05, "seconds": 0.25})
         drawn = rng.choice(experiment.partition.clients, cohort, replace=False) if client_rows else ()
         for client in drawn:
-            _add(run.clients, "clients", position | measured | {"client": int(client), "samples": 50, "seconds": 0.05})
+            mine = {"client": int(client), "samples": 50, "steps": 2, "seconds": 0.05}
+            sent = dict.fromkeys(("floats_up", "floats_down"), PARAMETERS)
+            _add(run.clients, "clients", position | measured | sent | mine)
         evaluation = {
             "scope": scope if stage == experiment.chain[-1].name else "global",
             "accuracy": float(by_class @ tested / tested.sum()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +18,7 @@ from algorithms.fedprox import FedProx
 from engine.base.errors import ConfigError, RunFolderError
 from engine.models import MODELS
 from engine.results.claims import Claim
+from engine.results.simulated_time import Devices
 from engine.sweeps import running
 from engine.sweeps.definition import Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -142,6 +143,25 @@ def test_a_folder_knows_the_claims_that_its_trials_began_with(tmp_path: Path) ->
         (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(folder.sweep() | damaged))
         with pytest.raises(RunFolderError, match="it has no claims to begin with"):
             started(first)
+
+
+def test_devices_are_of_the_analysis(tmp_path: Path) -> None:
+    """Kills: devices that change which trials there are, or a sweep that has none; a file that a folder would need;
+    devices that are moved once the outcome is known."""
+    found, folder = load(f"{small_sweeps.__file__}:claimed", "laptop", [], {}), SweepFolder(tmp_path)
+    first, other = (replace(found, sweep=replace(found.sweep, devices=Devices(seed=seed))) for seed in (1, 2))
+    assert "devices" not in found.sweep.to_mapping() and first.digest == other.digest == found.digest
+    with pytest.raises(ConfigError, match=r"devices\.table=phones\.csv: is a file beside the sweep's folder"):
+        replace(found.sweep, devices=Devices(table="phones.csv"))
+
+    def started(named: NamedSweep) -> dict[str, Any]:
+        folder.create(named, {})
+        return folder.sweep().get("begun", {})
+
+    assert started(first) == {}
+    folder.write(TrialRecord("00000", {"local.lr": 0.1}, 0))
+    then = {"devices": asdict(Devices(seed=1))}
+    assert [started(one) for one in (first, other, found, first)] == [{}, then, then, {}]
 
 
 def of_methods(*methods: Any, better: Any = "fedprox", worse: Any = "fedavg", **fields: Any) -> NamedSweep:

@@ -31,6 +31,7 @@ from engine.record.columns import (
 )
 from engine.record.columns import ROUNDS as ROUND_UNIT
 from engine.record.metrics import ALL, OF_RUN, ON_REQUEST, Metric
+from engine.results.simulated_time import CLOCK
 
 ROW = (
     sure("source", TEXT, "", "Name of the folder that the row was read from; with its parents where two have one."),
@@ -133,6 +134,12 @@ ROUNDS = (
     _EVALUATION["accuracy"],
     _EVALUATION["loss"],
     replace(_EVALUATION["samples"], name="test_samples"),
+    Column(
+        CLOCK,
+        REAL,
+        SECONDS,
+        "Simulated time until the round's end; null outside the lineage and where no devices are supposed.",
+    ),
 )
 
 CLASSES = (

@@ -25,6 +25,7 @@ from engine.results.frames import rows
 from engine.results.frames.frame_columns import TABLES
 from engine.results.loading import load
 from engine.results.results import Results
+from engine.results.simulated_time import Devices
 
 log = logging.getLogger("fedskew")
 
@@ -99,10 +100,11 @@ class Frames:
         return pd.DataFrame(series, columns=table.schema.names)
 
 
-def load_results(*folders: Path | str, metric: str | None = None) -> Frames:
+def load_results(*folders: Path | str, metric: str | None = None, devices: Devices | None = None) -> Frames:
     """Read the folders of runs and sweeps as one object, see :class:`Frames`.
 
-    ``metric``: a column of the trials to compare by, in place of the sweeps' own. Raises :class:`RunFolderError` for a
+    ``metric``: a column of the trials to compare by, in place of the sweeps' own; ``devices``: those that simulated
+    time supposes, likewise. Raises :class:`RunFolderError` for a
     folder that is neither a run's nor a sweep's, or if none can be read. What is damaged, a run among others or a trial
     of a sweep, is left out alone, and named in the log and in :attr:`Frames.damage`.
     """
@@ -114,7 +116,7 @@ def load_results(*folders: Path | str, metric: str | None = None) -> Frames:
     found, lost = dict[str, Results](), dict[str, str]()
     for name, path in zip(_names(places), paths, strict=True):
         try:
-            found[name] = load(path, metric)
+            found[name] = load(path, metric, devices)
         except RunFolderError as error:
             if len(lost) + 1 == len(paths) or not holds_results(path):
                 raise

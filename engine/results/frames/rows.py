@@ -21,7 +21,8 @@ from engine.results.facts import Facts
 from engine.results.frames.frame_columns import FIXED, TABLES, schema
 from engine.results.results import Results
 from engine.results.settings import setting_label
-from engine.results.trials import LAYER
+from engine.results.simulated_time import CLOCK, Devices, seconds_until
+from engine.results.trials import LAYER, stage_order
 
 log = logging.getLogger("fedskew")
 Row = dict[str, Any]
@@ -65,6 +66,7 @@ def of_runs(folders: Mapping[str, Results], name: str) -> pa.Table:
             place = results.path / folder
             try:
                 table = _READERS[name](place)
+                table = _clocked(table, place, facts, results.devices) if name == "rounds" else table
             except RunFolderError as error:
                 results.unread[trial] = one_line(str(error))
                 continue
@@ -183,6 +185,15 @@ def _rounds(folder: Path) -> pa.Table:
     for mine, recorded in (("scope", "scope"), ("accuracy", "accuracy"), ("loss", "loss"), ("test_samples", "samples")):
         both = both.append_column(mine, evaluations[recorded].combine_chunks().take(index))
     return both
+
+
+def _clocked(rounds: pa.Table, folder: Path, facts: Facts, devices: Devices | None) -> pa.Table:
+    """Add the simulated seconds until the end of each round."""
+    seconds: list[float | None] = [None] * len(rounds)
+    if devices is not None:
+        places = zip(rounds["stage"].to_pylist(), rounds["round"].to_pylist(), strict=True)
+        seconds = seconds_until(folder, facts.values, stage_order(facts.values), devices, places)
+    return rounds.append_column(CLOCK, pa.array(seconds, pa.float64()))
 
 
 def _classes(folder: Path) -> pa.Table:

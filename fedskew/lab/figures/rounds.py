@@ -1,8 +1,9 @@
-"""Curves over rounds."""
+"""Curves over rounds, and over simulated time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -12,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from engine.record.metrics import PERSONAL
 from engine.results import statistics
 from engine.results.settings import setting_frame
+from engine.results.simulated_time import CLOCK
 from fedskew.lab.comparing.ranking import Setting, spread_out
 from fedskew.lab.drawing import MUTED, Drawing, styled
 from fedskew.lab.figures.lines import Line, panels_of_lines
@@ -43,7 +45,7 @@ class _Series:
     note: str = ""  # what a caption adds
 
     def of(self, line: Line) -> pd.DataFrame | None:
-        """Mean of one setting over its seeds, with its interval: round, mean, low, high, seeds.
+        """Mean of one setting over its seeds, with its interval: round, mean, low, high, seeds; mean simulated seconds.
 
         A trial that failed does not count; one that was stopped counts as far as it went.
         """
@@ -54,21 +56,26 @@ class _Series:
         summaries = [statistics.summarise(row) for row in wide.to_numpy(float)]
         curve = pd.DataFrame([(s.mean, s.low, s.high, s.n) for s in summaries], columns=[*DRAWN, "seeds"])
         curve.insert(0, "round", wide.index.astype(int))
+        if CLOCK in rows:
+            clock = rows.pivot(index="round", columns="trial", values=CLOCK).loc[wide.index]
+            curve[CLOCK] = clock.where(wide.notna()).mean(axis=1).to_numpy()
         return curve if summaries else None
 
-    def draw(self, axes: Axes, line: Line, curve: pd.DataFrame) -> None:
-        """Draw a line, its band, and with the first of a panel where stages begin."""
-        if not axes.lines:
+    def draw(self, axes: Axes, line: Line, curve: pd.DataFrame, over: str = "round") -> None:
+        """Draw a line, its band, and with the first of a panel over rounds where stages begin."""
+        if not axes.lines and over == "round":
             _mark_stages(axes, self.frame)
         mean, low, high = (self.measured.factor * curve[name].to_numpy() for name in DRAWN)
-        axes.fill_between(curve["round"], low, high, color=line.colour, alpha=0.2, linewidth=0)
-        axes.plot(curve["round"], mean, color=line.colour, label=line.label)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.fill_between(curve[over], low, high, color=line.colour, alpha=0.2, linewidth=0)
+        axes.plot(curve[over], mean, color=line.colour, label=line.label)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=over == "round"))
 
 
 @styled
 def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd.DataFrame]:
-    """Accuracy over rounds, a panel for each value of the second hyper-parameter; the loss too if there is room.
+    """Accuracy over rounds and, if devices are supposed, over simulated time; the loss too if there is room.
+
+    A panel for each value of the second hyper-parameter.
 
     Where the metric is of personal models, the curve that it is taken from; otherwise the evaluations of the scope that
     a trial ends with and, beside them on the same scale, the accuracy of local models where that was measured; nothing
@@ -89,16 +96,21 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
         span = limits(factor * value for curve in alike if curve is not None for value in curve[DRAWN].to_numpy().flat)
         if span is None:
             continue
-        drawings += panels.draw(
-            f"curves-{series.name}",
-            f"{capitalised(series.words)} over rounds",
-            series.note,
-            found[series.name].get,
-            series.draw,
-            ylim=span,
-            xlabel="round",
-            ylabel=with_unit("accuracy" if unit == "%" else series.name, unit),
-        )
+        overs = [("", "round", "rounds", "round", series.note)]
+        if series.name == "accuracy" and results.devices is not None:
+            note = f"A round stands at the mean over seeds of its end, on {results.devices}. {series.note}"
+            overs.append(("-seconds", CLOCK, "simulated time", "simulated time (s)", note))
+        for suffix, over, words, xlabel, note in overs:
+            drawings += panels.draw(
+                f"curves-{series.name}{suffix}",
+                f"{capitalised(series.words)} over {words}",
+                note,
+                found[series.name].get,
+                partial(series.draw, over=over),
+                ylim=span,
+                xlabel=xlabel,
+                ylabel=with_unit("accuracy" if unit == "%" else series.name, unit),
+            )
         for line, curve in found[series.name].items():
             if curve is not None:
                 same = setting_frame([line.setting.values] * len(curve), line.setting.values, ())

@@ -42,6 +42,7 @@ from fedskew.lab.quantities import quantity
 
 # Of sweep.yaml, and in no entry.
 OF_FOLDER = ("name", "profile", "title", "digest", "reference", "overrides", "how", CODE, "tables", BEGUN)
+FIGURED = ("target_accuracy", "devices")  # of the present ones are the figures of a folder
 VERSIONS = ("fedskew", "torch", "numpy", "device", "hardware", "processor", "settings")
 ANY = "FOLDER"  # in the place of one that is of one machine
 MOST = 3  # trials that are named where a confirmation fails
@@ -129,13 +130,13 @@ def record(folder: Path, spec: SweepSpec | None, before: Entry | None = None) ->
 def _begun(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what was asked when the first trial began and is asked otherwise now, see ``SweepFolder.create``."""
     begun = values.get(BEGUN, {})
-    if not isinstance(begun, dict) or {*begun} - {"claims", "target_accuracy"}:
+    if not isinstance(begun, dict) or {*begun} - {"claims", *FIGURED}:
         raise _damaged(folder, f"{BEGUN}: {begun}")
-    if "target_accuracy" in begun:  # the figures of the folder are of the present one
-        then, now = begun["target_accuracy"], values["target_accuracy"]
+    for name in (one for one in FIGURED if one in begun):
+        then, now = begun[name], values.get(name)
         raise RunFolderError(
-            f"{folder} has target_accuracy={now}, and its trials began with {then}: the ledger takes what was asked "
-            f"first; set target_accuracy={then} in the sweep, and start it again"
+            f"{folder} has {name}={now}, and its trials began with {then}: the ledger takes what was asked "
+            f"first; set {name}={then} in the sweep, and start it again"
         )
     return begun
 

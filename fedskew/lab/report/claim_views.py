@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from engine.record.metrics import SIMULATED
 from engine.record.run_folder import BREAKS_PRIVACY
 from engine.results.completeness import lacks
 from engine.results.results import Results
@@ -69,7 +70,8 @@ def _view(number: int, verdict: Verdict, results: Results, rope: float) -> Claim
     drawing = drawn(f"claim {number}", lambda: figures.forest(number, verdict, name), None)
     trials = rests_on(results, verdict.claim)
     oracle = names_oracle(verdict.claim.sides) or any(row["breaks_privacy"] == 1 for row in trials)
-    numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * oracle
+    supposed = results.devices is not None and verdict.claim.metric in SIMULATED
+    numbers = _numbers(verdict, measured) + (f"on {results.devices}",) * supposed + (BREAKS_PRIVACY,) * oracle
     lacking = lacks(trials, len(results.completeness.nameless))
     effects = effects_of(results, verdict.claim, rope)
     beside = _beside(effects, measured, len(verdict.cells) > 1)

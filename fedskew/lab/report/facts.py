@@ -64,6 +64,8 @@ def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str
             detail += f", in {personal:,} of {len(evaluated):,} trials; not to be compared with the others', "
             detail += "of the global model on the whole test set"
         rows.append(("accuracy", "of personal models", detail))
+    if results.devices is not None:
+        rows.append(("simulated time", str(results.devices), "a round lasts as long as its slowest client"))
     rows += [("tuned", setting_label(side.chosen.values), side.sentence) for side in tuned_sides.read(results.path)]
     if best and results.axes:
         rows.append(("best", measured.text(best[0].mean, unit=True), f"{best[0].label}{_ties(results, len(best))}"))

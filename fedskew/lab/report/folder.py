@@ -22,6 +22,7 @@ from engine.record.summary import read as read_summary
 from engine.results.completeness import Completeness
 from engine.results.loading import load, write_trials
 from engine.results.results import Results
+from engine.results.simulated_time import Devices
 from fedskew.lab.comparing.effects import ROPE
 from fedskew.lab.comparing.intervals import INTERVALS
 from fedskew.lab.comparing.ranking import settings_of
@@ -42,7 +43,7 @@ _FORM = "(png|svg|pdf)"
 PICTURES_AND_TABLES = Shape(
     (
         rf"(claim|heat|images|matrix|partition|ranks|sensitivity){_NUMBER}\.{_FORM}",
-        rf"(class-bars|class-slopes|client-accuracy-{_POINT}|curves-(accuracy|loss|local|{_POINT}))({_NUMBER})?\.{_FORM}",
+        rf"(class-bars|class-slopes|client-accuracy-{_POINT}|curves-(accuracy(-seconds)?|loss|local|{_POINT}))({_NUMBER})?\.{_FORM}",
         rf"(classes|clients|drift|importance|parallel)\.{_FORM}",
         rf"(table{_NUMBER}(-comparisons|-ranks)?|claims|settings|paper)\.tex",
         rf"(table{_NUMBER}(-comparisons|-ranks)?|claim{_NUMBER}-cells|claims|curves|importance|settings|trials)\.csv",
@@ -51,16 +52,16 @@ PICTURES_AND_TABLES = Shape(
 )
 
 
-def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
+def write(folder: Path, metric: str | None = None, rope: float = ROPE, devices: Devices | None = None) -> Path:
     """Write ``report/`` and ``trials.parquet`` into the folder of a sweep or a run; the path of the page.
 
     The log says what is lacking of a sweep that is not complete, and how to repair it.
 
     ``metric`` (a column of the trials table) takes the place of the sweep's own. ``rope``: differences of shares up to
-    it are worth nothing (0.005 is half a point).
+    it are worth nothing (0.005 is half a point). ``devices``: what simulated time supposes, in place of the sweep's.
     """
     refuse_links(Path(folder))
-    results = load(Path(folder), metric)
+    results = load(Path(folder), metric, devices)
     files, completeness = _contents(results, rope)
     target = results.path / "report"
     with writing(results.path):

@@ -69,7 +69,7 @@ def trials_table(results: Results) -> Table:
         columns.append(("privacy", [word_cell(MARK if row["breaks_privacy"] == 1 else "") for row in trials]))
     if personal:
         columns.append(("scope", [word_cell(row["scope"] or "") for row in trials]))
-    for one in map(quantity, COLUMNS):
+    for one in (quantity(name) for name in COLUMNS if name in results.trials):
         values = [float(row[one.column]) for row in trials]
         if any(map(math.isfinite, values)):
             columns.append((one.short, [Cell("" if math.isnan(v) else one.text(v), v) for v in values]))

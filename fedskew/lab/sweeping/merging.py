@@ -310,14 +310,15 @@ def _write(
 
 
 def _begun(parts: Sequence[Part], named: NamedSweep) -> dict[str, Any]:
-    """Return the claims that every part had when its trials began, and a target that is not the present one, if any."""
+    """Return the claims that every part had when its trials began, and a target and devices that are not today's."""
     first = [asked for part in parts if (asked := SweepFolder(part.path).asked_first())]
     if not first:
         return {}
-    now = named.sweep.target_accuracy
+    asked = named.sweep.to_mapping()
+    now = {name: asked.get(name) for name in ("target_accuracy", "devices")}
     return {
         "claims": [claim for claim in first[0]["claims"] if all(claim in one["claims"] for one in first)],
-        "target_accuracy": next((one["target_accuracy"] for one in first if one["target_accuracy"] != now), now),
+        **{name: next((one[name] for one in first if one[name] != value), value) for name, value in now.items()},
     }
 
 
