@@ -235,6 +235,7 @@ class Experiment(Section):
         values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
         values["participation"] = self.participation.identity()
         values["stop"] = self.stop.identity()
+        values["evaluation"] = self.evaluation.identity()
         values["data"] = self.data.identity(values["data"])
         values["partition"] = self.partition.identity(values["partition"])
         values["model"] = self.model.identity(values["model"])

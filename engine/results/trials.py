@@ -28,7 +28,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 from collections.abc import Mapping
 from functools import lru_cache
@@ -48,7 +47,7 @@ from engine.experiment import lineage_of
 from engine.record import communication, fields, metrics
 from engine.record.last_rounds import comparable
 from engine.record.matrices import COST, least_on_diagonal, load
-from engine.record.personal_metrics import of_stages, tenth
+from engine.record.personal_metrics import MEANS, of_stages, tenth
 from engine.record.run_folder import RunFolder
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import setting_at
@@ -165,8 +164,9 @@ class TrialReader:
             if table is not None and len(table):
                 by_class = table["class_accuracy"][-1].as_py()
                 figures["class_accuracy"] = by_class
+                figures["own"] = dict(table["own"][-1].as_py() or ())
                 if figures["scope"] == "global" and by_class is not None:
-                    figures["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
+                    figures |= self._over_clients(folder, experiment, by_class)
                 figures |= self._to_target(folder, experiment, table)
             figures |= _on_request(folder) | _of_matrices(folder)
         return figures
@@ -177,7 +177,7 @@ class TrialReader:
         if not os.path.lexists(folder / "evaluations.parquet"):
             return None
         table = RunFolder(folder).arrow(
-            "evaluations", ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"]
+            "evaluations", ["stage", "round", "scope", *metrics.EVALUATED, "class_accuracy", "own"]
         )
         lineage = _lineage(experiment)
         keep = [stage in lineage for stage in table["stage"].to_pylist()]
@@ -201,17 +201,19 @@ class TrialReader:
         size = 8 if experiment["execution"]["precision"] == "float64" else 4
         return {"rounds_to_target": round, "bytes_to_target": size * floats}
 
-    def _worst_decile(self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]) -> float | None:
+    def _over_clients(
+        self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]
+    ) -> dict[str, float]:
         try:
             counts = class_counts(folder / "partition.parquet", experiment["data"])
         except FedskewError as error:  # the table does without: the data may be on another machine
             self.without_partition.append(str(error))
-            return None
+            return {}
         if counts.shape[1] != len(by_class):
             raise RunFolderError(
                 f"{folder / 'evaluations.parquet'} is of {len(by_class)} classes, not {counts.shape[1]}"
             )
-        return worst_decile(counts, by_class)
+        return over_clients(counts, by_class)
 
 
 def _on_request(folder: Path) -> dict[str, float]:
@@ -238,24 +240,30 @@ def _of_matrices(folder: Path) -> dict[str, float]:
     return {"cost_row_minimum": float(least_on_diagonal(found[COST]).mean())} if found else {}
 
 
-def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:
-    """Compute worst_decile_accuracy. Classes without test data have no accuracy, and do not count in the shares.
+def over_clients(class_counts: np.ndarray, class_accuracy: list[float | None]) -> dict[str, float]:
+    """Compute worst_decile_accuracy and client_std; {} if no client holds data of a tested class.
 
-    class_counts: int64 [K, C]. class_accuracy: [C]. NaN if no client holds data of a tested class.
+    Classes without test data have no accuracy, and do not count in the shares. class_counts: int64 [K, C].
+    class_accuracy: [C].
     """
     accuracy = np.array(class_accuracy, dtype=float)
     tested = np.isfinite(accuracy)
     counts = class_counts[:, tested]
     counts = counts[counts.sum(axis=1) > 0]
     if not len(counts):
-        return math.nan
+        return {}
     by_client = np.sort(counts @ accuracy[tested] / counts.sum(axis=1))
-    return float(by_client[: tenth(len(by_client))].mean())
+    worst = by_client[: tenth(len(by_client))]
+    return {"worst_decile_accuracy": float(worst.mean()), "client_std": float(by_client.std())}
 
 
 def personal_rows(folder: Path) -> pd.DataFrame:
     """Read personal.parquet along the lineage of the run in ``folder``, in the file's order; empty if it has none."""
-    rows = RunFolder(folder).arrow("personal", ["stage", "round", "point", "client", "samples", "accuracy"]).to_pandas()
+    rows = (
+        RunFolder(folder)
+        .arrow("personal", ["stage", "round", "point", "client", "samples", "accuracy", *MEANS])
+        .to_pandas()
+    )
     return of_stages(rows, _lineage(read_experiment(folder / "experiment.yaml"))) if len(rows) else rows
 
 
