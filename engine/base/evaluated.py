@@ -25,9 +25,7 @@ class OwnMetric:
 
     better: ClassVar[Way]
     given: ClassVar[tuple[str, ...]] = ("scores", "labels", "confusion")
-    of_rows: ClassVar[
-        bool
-    ]  # a mean over test rows of what it gives for scores and labels; else of the confusion matrix
+    of_rows: ClassVar[bool]  # a mean over test rows, of scores and labels; else of the confusion matrix
 
     def value(self, **given: Any) -> Any:
         """Return its numbers [n] for scores float64 [n, C] and labels int64 [n], or its number for a confusion matrix

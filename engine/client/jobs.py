@@ -401,9 +401,8 @@ def own_values(name: str, metric: OwnMetric, scores: Tensor, labels: Tensor) -> 
     values = metric.value(scores=scores, labels=labels)
     if not isinstance(values, Tensor) or values.shape != labels.shape:
         given = f"shape {[*values.shape]}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
-        raise RunError(
-            f"metric {name} gives {given} for {len(labels)} test rows; return a tensor with a number for each"
-        )
+        rule = f"gives {given} for {len(labels)} test rows"
+        raise RunError(f"metric {name} {rule}; return a tensor with a number for each")
     return values.double()
 
 

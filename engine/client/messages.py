@@ -103,9 +103,7 @@ class Scores:
     classes: int = 0  # C
     loss: float = 0.0  # cross entropy, in nats
     brier: float = 0.0  # squared distance of the softmax scores [C] from the label as a one-hot vector
-    confusion: dict[int, int] = field(
-        default_factory=dict
-    )  # true class * C + predicted class -> rows, if there are any
+    confusion: dict[int, int] = field(default_factory=dict)  # true class * C + predicted class -> rows, if any
     # Of the rows of each bin of confidence, the softmax score of the predicted class: [0, 1/15), ..., [14/15, 1].
     bins: list[list[float]] = field(default_factory=lambda: [[0.0] * BINS] * 3)  # rows, confidences added up, hits
     own: dict[str, float] = field(default_factory=dict)  # metrics of a user's own, added up

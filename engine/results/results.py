@@ -121,10 +121,9 @@ class Results:
             curves[trial] = by_round(rows)
             ends[trial] = pd.concat([at_the_end(rows, point) for point in EVERY_CLIENT])
         shares = ["samples", "accuracy"]
+        over_clients = ["client_accuracy", "worst_decile_accuracy", "client_std", *MEANS]
         return (
-            self._of_trials(
-                curves, [*PLACE, *shares, "client_accuracy", "worst_decile_accuracy", "client_std", *MEANS]
-            ),
+            self._of_trials(curves, [*PLACE, *shares, *over_clients]),
             self._of_trials(ends, [*PLACE, "client", *shares]),
         )
 

@@ -259,11 +259,8 @@ def over_clients(class_counts: np.ndarray, class_accuracy: list[float | None]) -
 
 def personal_rows(folder: Path) -> pd.DataFrame:
     """Read personal.parquet along the lineage of the run in ``folder``, in the file's order; empty if it has none."""
-    rows = (
-        RunFolder(folder)
-        .arrow("personal", ["stage", "round", "point", "client", "samples", "accuracy", *MEANS])
-        .to_pandas()
-    )
+    columns = ["stage", "round", "point", "client", "samples", "accuracy", *MEANS]
+    rows = RunFolder(folder).arrow("personal", columns).to_pandas()
     return of_stages(rows, _lineage(read_experiment(folder / "experiment.yaml"))) if len(rows) else rows
 
 

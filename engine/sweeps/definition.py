@@ -220,11 +220,7 @@ class Sweep:
         require(population >= 2, "samples", self.samples, f"makes a population of {population}", "set samples=8")
 
     def _check_analysis(self) -> None:
-        measured = (
-            *METRICS,
-            *ON_REQUEST,
-            *self.base.evaluation.metrics,
-        )  # ``fedskew diagnose`` and ``images`` may come later
+        measured = (*METRICS, *ON_REQUEST, *self.base.evaluation.metrics)  # those on request may come later
         axes = [axis["name"] for axis in self.axes()]
         named = [("tables", one.metric, (*one.rows, *one.columns, *one.where)) for one in self.tables]
         named += [("claims", one.metric, (*one.better, *one.worse, *one.where)) for one in self.claims]

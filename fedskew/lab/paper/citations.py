@@ -21,6 +21,7 @@ from typing import Any
 
 import engine
 from engine.base.errors import ConfigError, RunFolderError
+from engine.experiment.choices import PARTS
 from engine.record import parts
 from engine.record.summary import read as read_summary
 from engine.results.trials import read_experiment, read_yaml
