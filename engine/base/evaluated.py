@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
 from engine.base.registry import Registry
@@ -20,18 +21,18 @@ BETTER: dict[str, Way] = {
 }
 
 
-class OwnMetric:
+class OwnMetric(ABC):
     """A number of a user's own, taken at each evaluation of a run whose ``evaluation.metrics`` names it."""
 
     better: ClassVar[Way]
     given: ClassVar[tuple[str, ...]] = ("scores", "labels", "confusion")
     of_rows: ClassVar[bool]  # a mean over test rows, of scores and labels; else of the confusion matrix
 
+    @abstractmethod
     def value(self, **given: Any) -> Any:
         """Return its numbers [n] for scores float64 [n, C] and labels int64 [n], or its number for a confusion matrix
         int64 [C, C], true by predicted class.
         """
-        raise NotImplementedError
 
 
 METRICS = Registry("metric", OwnMetric, {}, defaults=True)

@@ -183,7 +183,7 @@ class Evaluation(Section):
     metrics: Annotated[
         tuple[str, ...],
         BeforeValidator(_own_metrics),
-        Doc("metrics of your own that each evaluation takes, see [own_parts.md](own_parts.md#metrics)"),
+        Doc("metrics of your own that each evaluation takes, see [metrics.md](metrics.md#of-your-own)"),
         Neutral((), "is none"),
     ] = ()
 

@@ -90,7 +90,7 @@ class Evaluation:
             **measures.of_rows(total),
             **measures.of_classes(total),
             **measures.of_bins(total),
-            "own": list(measures.of_own(total, self._federation.experiment.evaluation.metrics).items()),
+            "own": list(measures.of_own(total, self._federation.experiment.evaluation.metrics).items()) or None,
         }
         self._evaluations.add(row)
         return row

@@ -60,7 +60,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory, known: None) -> Driven:
 
 
 def own(folder: Path) -> list[dict[str, float]]:
-    return [dict(row) for row in RunFolder(folder).frame("evaluations")["own"]]
+    return [dict(row or ()) for row in RunFolder(folder).frame("evaluations")["own"]]
 
 
 def test_they_are_recorded(driven: Driven) -> None:
