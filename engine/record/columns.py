@@ -115,9 +115,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "Test rows of each true class (rows) and predicted class (columns), [C, C] row by row; null with more than "
             f"{MOST_CLASSES} classes.",
         ),
-        _later(
-            "own", pa.map_(TEXT, REAL), "", "Metrics of your own (`evaluation.metrics`), by name; null without any."
-        ),
+        _later("own", pa.map_(TEXT, REAL), "", "Metrics of your own (`evaluation.metrics`); null without any."),
         _later("bin_samples", pa.list_(WHOLE), ROWS, f"Test rows in each of {_BINS}."),
         _later("bin_confidence", pa.list_(REAL), FRACTION, "Their mean confidence; null without test rows."),
         _later("bin_accuracy", pa.list_(REAL), FRACTION, "The accuracy on them; null without test rows."),
