@@ -11,6 +11,7 @@ from engine.base.errors import require as require
 from engine.experiment import Experiment as Experiment
 from engine.experiment.own_parts import algorithm as algorithm
 from engine.experiment.own_parts import dataset as dataset
+from engine.experiment.own_parts import metric as metric
 from engine.experiment.own_parts import model as model
 from engine.experiment.own_parts import partition as partition
 from engine.results.claims import Claim as Claim

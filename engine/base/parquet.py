@@ -9,7 +9,7 @@ registered, which Arrow reads as what they are stored as.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,13 +48,17 @@ def valid(table: pa.Table) -> pa.Table:
     return table
 
 
-def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the whole file, or some of its columns; raises as :func:`open_plain` and :func:`valid` do."""
+def read(path: Path, columns: Sequence[str] | None = None, later: Collection[str] = ()) -> pa.Table:
+    """Read the whole file, or some of its columns; raises as :func:`open_plain` and :func:`valid` do.
+
+    later: those of ``columns`` that a file may lack.
+    """
     with opened(path) as file:
         lacking = set(columns or ()) - {*file.schema_arrow.names}
-        if lacking:
-            raise pa.ArrowInvalid(f"it has no column {min(lacking)!r}")
-        table = valid(file.read(columns=None if columns is None else list(columns), use_threads=False))
+        if lacking - set(later):
+            raise pa.ArrowInvalid(f"it has no column {min(lacking - set(later))!r}")
+        there = None if columns is None else [name for name in columns if name not in lacking]
+        table = valid(file.read(columns=there, use_threads=False))
     # Without the notes by which pandas would make columns an index, or of another type than they are stored as.
     metadata = table.schema.metadata or {}
     return table.replace_schema_metadata({key: value for key, value in metadata.items() if key != b"pandas"})

@@ -29,7 +29,8 @@ from engine.algorithm import (
     personalised,
     seeds,
 )
-from engine.base.errors import ClientError, require
+from engine.base.errors import ClientError, RunError, require
+from engine.base.evaluated import METRICS, OwnMetric
 from engine.client import precision, twice
 from engine.client.blocks import in_place_of
 from engine.client.failures import Attempted, attempt, naming
@@ -46,6 +47,7 @@ from engine.client.messages import (
     Scores,
     TrainJob,
     TrainResult,
+    scores_of,
 )
 from engine.client.nets import ClientNets, open_model
 from engine.client.peak_memory import PeakMemory, measure_peak
@@ -109,6 +111,8 @@ class JobRunner:
         lanes = [Programs(partial(CudaRecorder, self.device, lane), lane) for lane in beside]
         self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward, programs, lanes)
         self.test = Rows(dataset, dataset.test, self.device, dtype)
+        own = [(name, METRICS.find(name)()) for name in experiment.evaluation.metrics]
+        self._own_metrics: dict[str, OwnMetric] = {name: one for name, one in own if one.of_rows}
         held = lru_cache(HELD_CLIENTS)
         self._indices = held(lambda number: torch.tensor(assignment.clients[number], device=self.device))
         self._shared: Tensors = {}
@@ -359,8 +363,7 @@ class JobRunner:
         number = trained.number
         self.client_nets.of(number).load(*trained.personal)
         rows = torch.arange(len(self.test), device=self.device)
-        scores = self._own_scores("post_local", job.algorithm, number, job.context, rows).scores
-        return sum(scores.correct) / sum(scores.count)
+        return self._own_scores("post_local", job.algorithm, number, job.context, rows).scores.accuracy
 
     def _own_scores(self, point: str, algorithm: Algorithm, number: int, context: Context, rows: Tensor) -> OwnScores:
         """Score the client's own model, which is in its net."""
@@ -374,18 +377,35 @@ class JobRunner:
         """Score what is in a net, on test rows [n]."""
         net.train(False)
         classes = net.layout.classes
-        loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        correct, count = torch.zeros(2, classes, dtype=torch.int64, device=self.device)
+        loss, brier, *own = torch.zeros(2 + len(self._own_metrics), dtype=torch.float64, device=self.device)
+        of_rows = []  # the pair of true and predicted class, and the confidence
         for part in rows.split(self.experiment.evaluation.batch_size):
             x, y = self.test.batch(part)
             with self.forward():
                 logits = predict(net, x)
-            loss += torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum")
-            correct.index_add_(0, y, (logits.argmax(1) == y).long())
-            count.index_add_(0, y, torch.ones_like(y))
-        sums = torch.cat((loss[None], correct.double(), count.double())).cpu()  # the host waits once
-        right, rows_of_class = sums[1:].long().view(2, -1).tolist()
-        return Scores(float(sums[0]), right, rows_of_class)
+            logs, predicted = torch.log_softmax(logits.double(), 1), logits.argmax(1)
+            loss += torch.nn.functional.nll_loss(logs, y, reduction="sum")
+            shares = logs.exp()
+            of_label, confidence = shares.gather(1, torch.stack((y, predicted), 1)).unbind(1)
+            brier += (shares.square().sum(1) - 2 * of_label + 1).sum()
+            for total, (name, metric) in zip(own, self._own_metrics.items(), strict=True):
+                total += own_values(name, metric, logits.double(), y).sum()
+            of_rows.append(torch.stack(((y * classes + predicted).double(), confidence)))
+        sums = torch.stack((loss, brier, *own))
+        ends = torch.cat((sums, torch.cat(of_rows, 1).flatten())).cpu()  # the host waits once
+        loss_sum, brier_sum, *own_sums = ends[: len(sums)].tolist()
+        by_name = dict(zip(self._own_metrics, own_sums, strict=True))
+        return scores_of(classes, loss_sum, brier_sum, by_name, *ends[len(sums) :].view(2, -1).numpy())
+
+
+def own_values(name: str, metric: OwnMetric, scores: Tensor, labels: Tensor) -> Tensor:
+    """Return an own metric's numbers of rows, float64 [n]; raises :class:`RunError` for what are none."""
+    values = metric.value(scores=scores, labels=labels)
+    if not isinstance(values, Tensor) or values.shape != labels.shape:
+        given = f"shape {[*values.shape]}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+        rule = f"gives {given} for {len(labels)} test rows"
+        raise RunError(f"metric {name} {rule}; return a tensor with a number for each")
+    return values.double()
 
 
 class MappedClient:

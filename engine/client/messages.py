@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, ClientView, Context, Kind, Merge, Phase, Pooled, Tensors, TrainingTools
 from engine.client.sums import WeightedSum
 from engine.experiment import Local
 
+BINS = 15  # of confidence, as in Guo et al. 2017
 Handle = Any  # a client's state: its tensors, or a reference that the pool can open
 
 # --- jobs ---------------------------------------------------------------------------------------------
@@ -99,9 +101,48 @@ class ClientFailure:
 class Scores:
     """Sums over test rows, added in row order."""
 
-    loss: float = 0.0
-    correct: list[int] = field(default_factory=list)  # [C]
-    count: list[int] = field(default_factory=list)  # [C]
+    classes: int = 0  # C
+    loss: float = 0.0  # cross entropy, in nats
+    brier: float = 0.0  # squared distance of the softmax scores [C] from the label as a one-hot vector
+    confusion: dict[int, int] = field(default_factory=dict)  # true class * C + predicted class -> rows, if any
+    # Of the rows of each bin of confidence, the softmax score of the predicted class: [0, 1/15), ..., [14/15, 1].
+    bins: list[list[float]] = field(default_factory=lambda: [[0.0] * BINS] * 3)  # rows, confidences added up, hits
+    own: dict[str, float] = field(default_factory=dict)  # metrics of a user's own, added up
+
+    def add(self, other: Scores) -> None:
+        """Take in the rows that come next."""
+        self.classes = other.classes
+        self.loss += other.loss
+        self.brier += other.brier
+        for pair, rows in other.confusion.items():
+            self.confusion[pair] = self.confusion.get(pair, 0) + rows
+        self.bins = (np.array(self.bins) + other.bins).tolist()
+        self.own = {name: self.own.get(name, 0.0) + value for name, value in other.own.items()}
+
+    def by_class(self) -> np.ndarray:
+        """Count the rows of each class: those that are predicted right, all, and those predicted to be of it [3, C]."""
+        pairs, rows = (np.array([*of], dtype=np.int64) for of in (self.confusion, self.confusion.values()))
+        label, predicted = np.divmod(pairs, self.classes)
+        counted = ((label, rows * (label == predicted)), (label, rows), (predicted, rows))
+        return np.array([np.bincount(of, weights, self.classes) for of, weights in counted]).astype(np.int64)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of the rows that are predicted right."""
+        correct, count, _ = self.by_class().sum(axis=1)
+        return float(correct / count)
+
+
+def scores_of(
+    classes: int, loss: float, brier: float, own: dict[str, float], pairs: np.ndarray, confidence: np.ndarray
+) -> Scores:
+    """Add up rows, of whose losses, Brier scores and own metrics the sums are given; ``pairs``: as in ``confusion``."""
+    found, rows = np.unique(pairs.astype(np.int64), return_counts=True)
+    label, predicted = np.divmod(pairs, classes)
+    edges = np.linspace(0, 1, BINS + 1)[1:-1]
+    bins = np.searchsorted(edges, confidence, side="right")
+    sums = [np.bincount(bins, weights, BINS).tolist() for weights in (None, confidence, label == predicted)]
+    return Scores(classes, loss, brier, dict(zip(found.tolist(), rows.tolist(), strict=True)), sums, own)
 
 
 @dataclass(frozen=True)

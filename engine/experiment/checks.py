@@ -11,6 +11,7 @@ from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting, ove
 from engine.algorithm.personalised import has_global_model
 from engine.algorithm.privacy import Privacy, own_exchanges
 from engine.base.errors import ConfigError, nearest, require
+from engine.base.evaluated import BETTER, METRICS
 from engine.data import Partition
 from engine.experiment.dotted_keys import numbers
 from engine.experiment.sections import Evaluation, Participation, Stop
@@ -136,7 +137,12 @@ def check_fine_tuning(evaluation: Evaluation, client_models: Sequence[ModelSpec]
 
 
 def check_stop(stop: Stop, evaluation: Evaluation, last: Stage) -> None:
-    """Refuse rules for the end of a run whose last stage has no accuracies that they could read, or ends otherwise."""
+    """Refuse rules for the end of a run whose last stage has no figures that they could read, or ends otherwise."""
+    known = (*BETTER, *evaluation.metrics)
+    rule, repair = "is no figure of an evaluation of this run", nearest(stop.metric, known)
+    if stop.metric in METRICS:
+        repair = f"set evaluation.metrics=[{stop.metric}]"
+    require(stop.metric in known, "stop.metric", stop.metric, rule, repair)
     for rule, value in stop.rules.items():
         field, leave_out = f"stop.{rule}", f"set stop.{rule}=null"
         algorithm = ALGORITHMS.name_of(last.algorithm)

@@ -16,11 +16,13 @@ from pydantic_core import to_jsonable_python
 from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm
 from engine.base.errors import ConfigError, require
+from engine.base.evaluated import METRICS
 from engine.base.registry import Registry
 from engine.data import PARTITIONS, SOURCES, Partition, Source
 from engine.models import MODELS, ModelSpec
 
 CHOICES = {registry.section: registry for registry in (SOURCES, PARTITIONS, MODELS, ALGORITHMS)}
+PARTS = {**CHOICES, METRICS.section: METRICS}  # that may be a user's own
 
 
 def written(value: Any) -> Any:

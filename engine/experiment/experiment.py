@@ -244,6 +244,7 @@ class Experiment(Section):
         values["work"] = self.work.identity()
         values["privacy"] = self.privacy.identity()
         values["stop"] = self.stop.identity()
+        values["evaluation"] = self.evaluation.identity()
         values["data"] = self.data.identity(values["data"])
         values["partition"] = self.partition.identity(values["partition"])
         values["model"] = self.model.identity(values["model"])

@@ -17,6 +17,7 @@ from torch import nn
 
 from algorithms import ALGORITHMS
 from engine.base.errors import require
+from engine.base.evaluated import METRICS, OwnMetric, Way
 from engine.base.registry import Registry
 from engine.data import PARTITIONS, SOURCES, Assignment, Dataset, Partition, Source
 from engine.data.own_data import as_dataset
@@ -54,6 +55,26 @@ def partition(name: str) -> Callable[[Own], Own]:
     ``partition.seed``) and ``clients``; it returns for each client the rows that it holds.
     """
     return _decorator(PARTITIONS, name, _OwnPartition)
+
+
+def metric(name: str, better: Way = "max") -> Callable[[Own], Own]:
+    """Register a function as a metric, which ``evaluation.metrics=[NAME]`` has taken at each evaluation.
+
+    The function may name ``confusion``, test rows by true and predicted class, numpy's int64 [C, C], and returns a
+    number; or ``scores`` and ``labels``, tensors float64 [n, C] and int64 [n] of some test rows, and returns a number
+    for each, of which the mean over test rows is the metric. ``better``: whether the larger or the smaller one is.
+    """
+
+    def add(own: Any) -> Any:
+        require(inspect.isfunction(own), "metric.name", name, "must be a function", "put the decorator above one")
+        asked, repair = {*inspect.signature(own).parameters} & {*OwnMetric.given}, "take one or the other"
+        fits = asked in ({"confusion"}, {"scores", "labels"})
+        require(fits, "metric.name", name, "takes neither confusion alone nor scores and labels alone", repair)
+        made: Any = _decorator(METRICS, name, _OwnMetric)(own)
+        made.better, made.of_rows = better, asked != {"confusion"}
+        return made
+
+    return add
 
 
 def _decorator(registry: Registry, name: str, made_of_functions: type | None) -> Callable[[Own], Own]:
@@ -102,6 +123,12 @@ class _OfFunction:
     def _called(self, given: Mapping[str, Any]) -> Any:
         names = inspect.signature(self.function).parameters
         return self.function(**{name: given[name] if name in given else getattr(self, name) for name in names})
+
+
+@dataclasses.dataclass(frozen=True)
+class _OwnMetric(_OfFunction, OwnMetric):
+    def value(self, **given: Any) -> Any:
+        return self._called(given)
 
 
 @dataclasses.dataclass(frozen=True)

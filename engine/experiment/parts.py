@@ -14,9 +14,10 @@ from typing import Any
 from engine.base import own_modules
 from engine.base.definitions import SCRIPT, Reached, arrived, reached
 from engine.base.errors import RunError
+from engine.base.evaluated import METRICS
 from engine.base.own_modules import OURS, Source, is_ours
 from engine.base.sources import behind, is_installed, version_of
-from engine.experiment.choices import CHOICES
+from engine.experiment.choices import PARTS
 
 
 def choices_of(experiment: Any, stages: Iterable[Any]) -> set[type]:
@@ -28,7 +29,7 @@ def choices_of(experiment: Any, stages: Iterable[Any]) -> set[type]:
 def all_choices(experiment: Any) -> set[type]:
     """Return the classes that are chosen by name anywhere in an experiment as it was written."""
     written = [stage for stage in experiment.stages if stage.algorithm is not None]
-    return choices_of(experiment, [experiment, *written])
+    return choices_of(experiment, [experiment, *written]) | {METRICS.find(one) for one in experiment.evaluation.metrics}
 
 
 # --- on the way -----------------------------------------------------------------------------------------
@@ -68,8 +69,8 @@ def restored(sent: tuple[Carried, list[Arrival]], kind: type, state: Any) -> Any
     for section, name, choice, found in sent[1]:
         if choice.__module__ == SCRIPT:
             arrived(choice, found)
-        if CHOICES[section].get(name) is not choice:
-            CHOICES[section][name] = choice
+        if PARTS[section].get(name) is not choice:
+            PARTS[section][name] = choice
     experiment: Any = object.__new__(kind)
     experiment.__setstate__(state)
     return experiment
@@ -90,7 +91,7 @@ def _carried(own: frozenset[type]) -> Carried:
 def _arrivals(own: frozenset[type]) -> list[Arrival]:
     return [
         (section, name, choice, reached(choice))
-        for section, registry in CHOICES.items()
+        for section, registry in PARTS.items()
         for name, choice in registry.items()
         if choice in own
     ]

@@ -11,7 +11,8 @@ from pydantic import BeforeValidator, PrivateAttr
 from engine.algorithm import Local, Phase
 from engine.algorithm.privacy import Privacy
 from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
-from engine.base.errors import require
+from engine.base.errors import ConfigError, require
+from engine.base.evaluated import BETTER, METRICS
 from engine.base.section import Section
 from engine.data import Availability, read_availability
 from engine.experiment.execution import Execution
@@ -121,6 +122,20 @@ class Participation(Section):
         return math.ceil(self.min_success * cohort - 1e-9)  # 0.29 * 100 is 28.999999999999996
 
 
+def _own_metrics(value: Any) -> Any:
+    """Refuse what is no list of names of own metrics, each once."""
+    field, repair = "evaluation.metrics", "for example evaluation.metrics=[gmean]"
+    is_list = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    require(is_list, field, value, "must be a list of metrics of your own", repair)
+    require(len(set(value)) == len(value), field, value, "names one twice", "name each once")
+    for name in value:
+        try:
+            METRICS.find(name)
+        except ConfigError as error:
+            raise ConfigError(field, name, error.rule, error.repair) from None
+    return value
+
+
 class Evaluation(Section):
     """The models that are measured, and every how many rounds (0 is never). The last round is always evaluated."""
 
@@ -167,6 +182,16 @@ class Evaluation(Section):
     fine_tune_lr: Annotated[float | None, Gt(0), Doc("its rate; null: that of the last round")] = None
     client_loss: Annotated[bool, Doc("each client's objective before and after training; one more forward pass")] = True
     batch_size: Annotated[int, Ge(1), Doc("test rows of a forward pass")] = 500
+    metrics: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_own_metrics),
+        Doc("metrics of your own that each evaluation takes, see [metrics.md](metrics.md#of-your-own)"),
+        Neutral((), "is none"),
+    ] = ()
+
+    def identity(self) -> dict[str, Any]:
+        """Return the fields that a run's rows depend on; own metrics where there are any."""
+        return self.model_dump(exclude=None if self.metrics else {"metrics"})
 
     @property
     def fine_tuning(self) -> Phase | None:
@@ -198,12 +223,19 @@ class Stop(Section):
     patience: Annotated[
         int | None,
         Ge(1),
-        Doc("or after so many evaluated rounds without a better accuracy"),
+        Doc("or after so many evaluated rounds without a better `stop.metric`"),
         Neutral(None, "is no rule"),
     ] = None
     min_delta: Annotated[
-        float, Ge(0), Doc("by how much an accuracy must exceed the best one to be better; for `stop.patience`")
+        float, Ge(0), Doc("by how much a figure must be better than the best one to count; for `stop.patience`")
     ] = 0.0
+    metric: Annotated[
+        str,
+        Doc(
+            f"the figure that `stop.patience` is for: {', '.join(BETTER)}, or one of `evaluation.metrics`; of those of "
+            "which less is better, the least is the best"
+        ),
+    ] = "accuracy"
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -212,7 +244,10 @@ class Stop(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return the fields that a result depends on: none where there is no rule."""
-        return self.rules | ({"min_delta": self.min_delta} if self.patience is not None else {})
+        if self.patience is None:
+            return self.rules
+        of_metric = {"metric": self.metric} if self.metric != "accuracy" else {}
+        return {**self.rules, "min_delta": self.min_delta, **of_metric}
 
 
 class Checkpointing(Section):

@@ -27,6 +27,7 @@ class Column:
     unit: str  # "" where a number has none, and of text
     meaning: str  # a sentence
     lacking: bool = True  # whether it may be null
+    later: bool = False  # whether files of earlier versions lack it; it is null then
 
 
 def sure(name: str, kind: pa.DataType, unit: str, meaning: str) -> Column:
@@ -34,11 +35,21 @@ def sure(name: str, kind: pa.DataType, unit: str, meaning: str) -> Column:
     return Column(name, kind, unit, meaning, lacking=False)
 
 
+def _later(name: str, kind: pa.DataType, unit: str, meaning: str) -> Column:
+    """Make a column that files of version 0.1 lack."""
+    return Column(name, kind, unit, meaning, later=True)
+
+
 STAGE = sure("stage", TEXT, "", "Name of the stage; train where none is named.")
 ROUND = sure("round", WHOLE, ROUNDS, "The round, counted from 1; a stage counts on from the one that it needs.")
 REUSED = sure("reused", TRUTH, "", "Computed by another run, and taken over with its figures.")
 CLIENT = sure("client", WHOLE, "", "Number of the client, from 0.")
 SCOPE = "global: the global model on the test set; personal: clients' own models, each on its own test rows."
+MOST_CLASSES = 100  # of an evaluation that has its confusion matrix: 10,000 numbers, some kilobytes in the file
+_F1 = "2 * right / (rows of the class + rows predicted to be of it); a class with neither is left out"
+_BRIER = "Brier score: mean squared distance of the softmax scores [C] from the label as a one-hot vector, 0 to 2"
+_ECE = "mean over test rows of the distance between confidence and accuracy of their bin"
+_BINS = "15 bins of equal width of the confidence, the softmax score of the predicted class"
 _LOCAL = "accuracy on the test set before aggregation, in rounds that measure it (evaluation.local_every)."
 
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -83,9 +94,31 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("scope", TEXT, "", f"Of the evaluation. {SCOPE}"),
         Column("accuracy", REAL, FRACTION, "Test accuracy after the round; null in a round that was not evaluated."),
         Column("loss", REAL, NATS, "Mean cross entropy on the test rows; null too where it is not finite."),
+        _later("balanced_accuracy", REAL, FRACTION, "Mean over the classes with test rows of the accuracy on them."),
+        _later("macro_f1", REAL, FRACTION, f"Mean over classes of {_F1}."),
+        _later("worst_class_accuracy", REAL, FRACTION, "The lowest accuracy on a class with test rows."),
+        _later("brier", REAL, "", f"{_BRIER}; null where it is not finite."),
+        _later("ece", REAL, FRACTION, f"Expected calibration error: {_ECE}; null where it is not finite."),
         Column("samples", WHOLE, ROWS, "Test rows of the evaluation."),
         Column("class_accuracy", pa.list_(REAL), FRACTION, "Test accuracy on each class; null without test rows."),
         Column("class_samples", pa.list_(WHOLE), ROWS, "Test rows of each class."),
+        _later(
+            "class_precision",
+            pa.list_(REAL),
+            FRACTION,
+            "Share of the rows predicted to be of each class that are; null where none is predicted to be.",
+        ),
+        _later(
+            "confusion",
+            pa.list_(WHOLE),
+            ROWS,
+            "Test rows of each true class (rows) and predicted class (columns), [C, C] row by row; null with more than "
+            f"{MOST_CLASSES} classes.",
+        ),
+        _later("own", pa.map_(TEXT, REAL), "", "Metrics of your own (`evaluation.metrics`); null without any."),
+        _later("bin_samples", pa.list_(WHOLE), ROWS, f"Test rows in each of {_BINS}."),
+        _later("bin_confidence", pa.list_(REAL), FRACTION, "Their mean confidence; null without test rows."),
+        _later("bin_accuracy", pa.list_(REAL), FRACTION, "The accuracy on them; null without test rows."),
         REUSED,
     ),
     "personal": (
@@ -108,6 +141,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("samples", WHOLE, ROWS, "The client's test rows, at least one."),
         Column("accuracy", REAL, FRACTION, "Accuracy of the client's model on them."),
         Column("loss", REAL, NATS, "Mean cross entropy on them; null where it is not finite."),
+        _later("balanced_accuracy", REAL, FRACTION, "Mean over the classes among them of the accuracy on these."),
+        _later("macro_f1", REAL, FRACTION, f"Mean over classes of {_F1}."),
+        _later("brier", REAL, "", f"{_BRIER}; null where it is not finite."),
         REUSED,
     ),
     # Messages outside rounds, in numbers of any kind: of clients.map as they were given, see the contract.
@@ -131,6 +167,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         REUSED,
     ),
 }
+LATER = {name: frozenset(one.name for one in columns if one.later) for name, columns in TABLES.items()}
 SCHEMAS = {name: pa.schema([(one.name, one.type) for one in columns]) for name, columns in TABLES.items()}
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.base.evaluated import BETTER
+
 Source = Literal[
     "summary.json",  # of the run's folder
     "trial.json",  # of a sweep's trial; summary.json of a run
@@ -69,11 +71,17 @@ def _share(name: str, label: str, source: Source, meaning: str, **fields: object
     return Metric(name, label, source, meaning, **{"unit": "%", "scale": 100.0, "better": "max", **fields})  # type: ignore[arg-type]
 
 
-def _own_models(name: str, short: str, column: int, curve: ClientCurve, meaning: str) -> Metric:
+def _own_models(name: str, short: str, column: int, curve: ClientCurve, meaning: str, **fields: object) -> Metric:
     """Make a metric of clients' own models, of a run that evaluated them (personal.parquet)."""
     better = "min" if curve.over == "std" else "max"
-    fields = {"short": short, "better": better, "reported": True, "column": column, "curve": curve}
-    return _share(name, curve.label_of_metric, "summary.json", meaning, **fields)
+    values = {"short": short, "better": better, "reported": True, "column": column, "curve": curve}
+    return _share(name, curve.label_of_metric, "summary.json", meaning, **{**values, **fields})
+
+
+def _evaluated(name: str, label: str, column: int, meaning: str, **fields: object) -> Metric:
+    """Make the metric of a column of evaluations.parquet; ``meaning``: without when it is measured."""
+    values = {"short": label, "reported": True, "column": column, "better": BETTER[name], **fields}
+    return _share(name, label, "summary.json", f"{meaning} after the last round.", **values)
 
 
 def _by_rows(name: str, rows: str) -> Metric:
@@ -98,15 +106,7 @@ _HELD_OUT = "accuracy of held-out clients"
 _LOCAL = "test accuracy of local models before aggregation"
 
 ALL = (
-    _share(
-        "accuracy",
-        "final test accuracy",
-        "summary.json",
-        "Test accuracy after the last round.",
-        short="final",
-        reported=True,
-        column=4,
-    ),
+    _evaluated("accuracy", "final test accuracy", 4, "Test accuracy", short="final"),
     _share(
         "best_accuracy",
         "best test accuracy",
@@ -160,15 +160,43 @@ ALL = (
         short="gap of local models",
         better="min",
     ),
-    Metric(
-        "loss",
-        "test loss",
-        "summary.json",
-        "Mean cross entropy on the test set after the last round.",
-        short="loss",
-        better="min",
-        reported=True,
-        column=8,
+    _evaluated("loss", "test loss", 9, "Mean cross entropy on the test set", short="loss", unit="", scale=1.0),
+    _evaluated(
+        "balanced_accuracy",
+        "balanced test accuracy",
+        10,
+        "Mean over the classes with test rows of the accuracy on them",
+        short="balanced",
+    ),
+    _evaluated(
+        "macro_f1",
+        "macro F1 on the test set",
+        11,
+        "Mean over classes of 2 * right / (rows of the class + rows predicted to be of it)",
+        short="macro F1",
+    ),
+    _evaluated(
+        "worst_class_accuracy",
+        "test accuracy on the worst class",
+        12,
+        "The lowest accuracy on a class with test rows",
+        short="worst class",
+    ),
+    _evaluated(
+        "ece",
+        "expected calibration error",
+        13,
+        "Mean over test rows of the distance between confidence and accuracy of their bin, of 15 of equal width "
+        "(Guo et al. 2017),",
+        short="ECE",
+    ),
+    _evaluated(
+        "brier",
+        "Brier score",
+        14,
+        "Mean squared distance, 0 to 2, of the softmax scores from the label as a one-hot vector",
+        unit="",
+        scale=1.0,
     ),
     Metric(
         "rounds",
@@ -176,7 +204,7 @@ ALL = (
         "trial.json",
         "The last round (global): a stage counts on from the one that it needs.",
         whole=True,
-        column=24,
+        column=33,
     ),
     Metric("rounds_asked", "rounds asked", "trial.json", "Rounds of all stages together, as asked for.", whole=True),
     Metric(
@@ -186,7 +214,7 @@ ALL = (
         "Rounds of all stages that were computed; those taken from a store were not.",
         short="computed",
         whole=True,
-        column=25,
+        column=34,
     ),
     Metric(
         "rounds_to_target",
@@ -197,7 +225,7 @@ ALL = (
         short="rounds to target",
         better="min",
         whole=True,
-        column=20,
+        column=29,
     ),
     Metric(
         "seconds_to_target",
@@ -207,7 +235,7 @@ ALL = (
         short="simulated time to target",
         unit="s",
         better="min",
-        column=21,
+        column=30,
     ),
     Metric(
         "bytes_to_target",
@@ -219,7 +247,7 @@ ALL = (
         unit="MB",
         scale=1e-6,
         better="min",
-        column=22,
+        column=31,
     ),
     Metric(
         "client_floats_to_best",
@@ -231,7 +259,7 @@ ALL = (
         unit="M",
         scale=1e-6,
         better="min",
-        column=23,
+        column=32,
     ),
     _share(
         "worst_decile_accuracy",
@@ -245,6 +273,15 @@ ALL = (
         column=7,
     ),
     *(_by_rows(*of) for of in (("many", "more than 100"), ("medium", "20 to 100"), ("few", "fewer than 20"))),
+    _share(
+        "client_std",
+        "standard deviation of accuracy over clients",
+        "evaluations.parquet",
+        "Standard deviation (dividing by K) of the same accuracies over the clients.",
+        short="clients, std",
+        better="min",
+        column=8,
+    ),
     Metric(
         "label_entropy",
         "class balance of clients' data",
@@ -272,35 +309,57 @@ ALL = (
     _own_models(
         "personal_accuracy",
         "personal models",
-        9,
+        15,
         ClientCurve(_PERSONAL, "post_server"),
         "Accuracy of what each client would receive next with what it keeps, on its own test rows, by test rows.",
     ),
     _own_models(
         "personal_last10_accuracy",
         "personal models, last 10",
-        10,
+        16,
         ClientCurve(_PERSONAL, "post_server", over="mean"),
         "The mean of that over the last ten rounds.",
     ),
     _own_models(
         "personal_client_accuracy",
         "personal models, by client",
-        11,
+        17,
         ClientCurve(f"{_PERSONAL}, mean over clients", "post_server", "client_accuracy"),
         "The same as `personal_accuracy`, every client with the same weight.",
     ),
     _own_models(
         "personal_worst_decile_accuracy",
         "personal models, worst tenth",
-        12,
+        18,
         ClientCurve("accuracy of the worst tenth of clients, personal models", "post_server", "worst_decile_accuracy"),
         "The mean of that over the worst tenth of clients.",
     ),
     _own_models(
+        "personal_client_std",
+        "personal models, std over clients",
+        19,
+        ClientCurve("standard deviation over clients of personal models' accuracy", "post_server", "client_std"),
+        "The standard deviation (dividing by K) of that over the K clients with test rows.",
+        better="min",
+    ),
+    _own_models(
+        "personal_balanced_accuracy",
+        "personal models, balanced",
+        20,
+        ClientCurve("balanced accuracy of personal models, mean over clients", "post_server", "balanced_accuracy"),
+        "Mean over clients of the balanced accuracy on the client's own test rows.",
+    ),
+    _own_models(
+        "personal_macro_f1",
+        "personal models, macro F1",
+        21,
+        ClientCurve("macro F1 of personal models, mean over clients", "post_server", "macro_f1"),
+        "Mean over clients of the macro F1 on the client's own test rows.",
+    ),
+    _own_models(
         "participants_accuracy",
         "participants",
-        13,
+        22,
         ClientCurve(_PARTICIPANTS, "post_local", over="mean"),
         "Accuracy of the cohorts' clients after local work and before the server's step, by test rows: mean over the "
         "last ten rounds.",
@@ -308,28 +367,28 @@ ALL = (
     _own_models(
         "participants_std",
         "participants, std",
-        14,
+        23,
         ClientCurve(_PARTICIPANTS, "post_local", over="std"),
         "Standard deviation (n - 1) of that over the last ten rounds.",
     ),
     _own_models(
         "fine_tuned_accuracy",
         "fine-tuned",
-        15,
+        24,
         ClientCurve(_FINE_TUNED, "fine_tuned"),
         "Accuracy after each client's fine-tuning, by test rows.",
     ),
     _own_models(
         "fine_tuned_client_accuracy",
         "fine-tuned, by client",
-        16,
+        25,
         ClientCurve(f"{_FINE_TUNED}, mean over clients", "fine_tuned", "client_accuracy"),
         "The same, every client with the same weight.",
     ),
     _own_models(
         "held_out_accuracy",
         "held-out clients",
-        17,
+        26,
         ClientCurve(_HELD_OUT, "held_out"),
         "Accuracy of what clients that never train (`participation.held_out`) would use, on their own test rows, by "
         "test rows; those that train have `personal_accuracy`.",
@@ -337,14 +396,14 @@ ALL = (
     _own_models(
         "held_out_client_accuracy",
         "held-out clients, by client",
-        18,
+        27,
         ClientCurve(f"{_HELD_OUT}, mean over clients", "held_out", "client_accuracy"),
         "The same, every client with the same weight; those that train have `personal_client_accuracy`.",
     ),
     _own_models(
         "held_out_tuned_client_accuracy",
         "held-out clients, fine-tuned",
-        19,
+        28,
         ClientCurve(f"{_HELD_OUT} after fine-tuning, mean over clients", "held_out_tuned", "client_accuracy"),
         "The same after each client's fine-tuning; those that train have `fine_tuned_client_accuracy`.",
     ),
@@ -355,7 +414,7 @@ ALL = (
         "Time of the rounds and evaluations of all stages.",
         unit="s",
         better="min",
-        column=26,
+        column=35,
     ),
     Metric(
         "epsilon",
@@ -365,7 +424,7 @@ ALL = (
         "guarantee. NaN without `privacy.noise`.",
         short="epsilon",
         better="min",
-        column=26,
+        column=36,
     ),
     Metric(
         "floats_up",
@@ -437,7 +496,7 @@ ALL = (
         "slowest client takes.",
         unit="s",
         better="min",
-        column=27,
+        column=37,
     ),
     _share(
         "local_accuracy",
@@ -464,6 +523,7 @@ OF_RUN = names("summary.json", "trial.json", "evaluations.parquet")  # that ever
 SIMULATED = names("clients.parquet")  # if devices are supposed
 ON_REQUEST = (*names("fedskew diagnose", "fedskew images", "matrices.parquet"), *SIMULATED)  # if there is their source
 REPORTED = by_column(metric for metric in ALL if metric.reported)  # by a sweep's trial while it runs
+EVALUATED = tuple(BETTER)  # columns of evaluations.parquet; the metric is of the last one
 PERSONAL = {metric.name: metric.curve for metric in ALL if metric.curve is not None}  # of clients' own models
 
 

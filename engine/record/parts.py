@@ -1,6 +1,6 @@
 """Where a run's parts came from: ``parts.json`` in its folder.
 
-For each section, ``stages.NAME.algorithm`` of stages and ``client_models.NUMBER`` included:
+For each section, ``stages.NAME.algorithm`` of stages, ``client_models.NUMBER`` and ``metrics.NAME`` included:
 
     name       as in the experiment
     origin     fedskew, package, file or script
@@ -23,10 +23,12 @@ from engine import __version__
 from engine.base import plugins
 from engine.base.definitions import SCRIPT
 from engine.base.errors import RunFolderError, one_line
+from engine.base.evaluated import METRICS
 from engine.base.files import write_atomically
 from engine.base.own_modules import OURS
 from engine.base.sources import all_behind, is_installed, source_digest, version_of
-from engine.experiment import CHOICES, Experiment
+from engine.experiment import Experiment
+from engine.experiment.choices import PARTS
 from engine.record import fields
 from engine.record.numerics import mixed
 
@@ -41,17 +43,19 @@ def origins(experiment: Experiment) -> dict[str, dict[str, Any]]:
         "model": experiment.model,
         **{f"client_models.{number}": model for number, model in enumerate(experiment.client_models)},
         **{f"stages.{stage.name}.algorithm": stage.algorithm for stage in experiment.chain},
+        **{f"metrics.{name}": METRICS.find(name)() for name in experiment.evaluation.metrics},
     }
     return {place: _origin(section_of(place), choice) for place, choice in chosen.items()}
 
 
 def section_of(place: str) -> str:
     """Return the section of a place: ``algorithm`` of ``stages.train.algorithm``."""
-    return "model" if place.startswith("client_models.") else place.rpartition(".")[2]
+    listed = {"client_models": "model", "metrics": "metric"}
+    return listed.get(place.partition(".")[0]) or place.rpartition(".")[2]
 
 
 def _origin(section: str, choice: object) -> dict[str, Any]:
-    name = CHOICES[section].name_of(choice)
+    name = PARTS[section].name_of(choice)
     offer = plugins.offered(section).get(name)
     module = type(choice).__module__
     top = module.partition(".")[0]
@@ -115,7 +119,7 @@ def lacking(folder: Path) -> dict[tuple[str, str], str]:
     return {
         (section_of(place), one["name"]): f"{_came_from(place, one)} and is not known here; {_given_again(place, one)}"
         for place, one in read(folder).items()
-        if one["name"] not in CHOICES[section_of(place)].names()
+        if one["name"] not in PARTS[section_of(place)].names()
     }
 
 
@@ -156,7 +160,7 @@ def _came_from(place: str, one: Mapping[str, Any]) -> str:
 
 def _given_again(place: str, one: Mapping[str, Any]) -> str:
     """Return how a part is made known, in words."""
-    now = CHOICES[section_of(place)].get(str(one.get("name")))
+    now = PARTS[section_of(place)].get(str(one.get("name")))
     if one.get("origin") == "package" and now is not None and now.__module__.partition(".")[0] in OURS:
         return "fedskew has one of that name itself now"  # as the methods that were in examples/fedskew-more
     return {

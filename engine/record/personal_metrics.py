@@ -19,6 +19,7 @@ import statistics
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from engine.record.columns import finite
 from engine.record.last_rounds import of_last_rounds
 from engine.record.metrics import PERSONAL
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLACE = ["stage", "round", "point"]
+MEANS = ["balanced_accuracy", "macro_f1"]  # taken over clients as they are
 EVERY_CLIENT = ("post_server", "fine_tuned")  # points at which all clients with test rows are evaluated
 
 
@@ -38,8 +40,10 @@ def by_round(rows: pd.DataFrame) -> pd.DataFrame:
     """Make one row for each stage, round and point, in the order of ``rows`` (of personal.parquet).
 
     samples; accuracy, by samples; client_accuracy, every client with the same weight; worst_decile_accuracy, the mean
-    over the worst tenth of clients, every one with the same weight.
+    over the worst tenth of clients, every one with the same weight; client_std, their standard deviation (dividing by
+    their number: they are all there are); balanced_accuracy, macro_f1, the means over clients.
     """
+    rows = rows.reindex(columns=[*rows.columns.union(MEANS, sort=False)])  # of an earlier version's file
     weighed = rows.assign(correct=rows["accuracy"] * rows["samples"]).groupby(PLACE, sort=False)
     rounds: Any = weighed[["samples", "correct"]].sum()
     worst_first: Any = rows.sort_values("accuracy", kind="stable")
@@ -49,6 +53,8 @@ def by_round(rows: pd.DataFrame) -> pd.DataFrame:
         accuracy=rounds["correct"] / rounds["samples"],
         client_accuracy=clients.mean(),
         worst_decile_accuracy=worst.groupby(PLACE)["accuracy"].mean(),
+        client_std=clients.std(ddof=0),
+        **worst_first.groupby(PLACE, sort=False)[MEANS].mean(),
     )
     return rounds.drop(columns="correct").reset_index()
 
@@ -86,7 +92,7 @@ def figures_of_rounds(rounds: pd.DataFrame, last: int, without_rounds: Collectio
     for name, curve in PERSONAL.items():
         rows = rows_of.get(curve.point, [])
         if curve.over == "last":
-            found[name] = rows[-1][curve.column] if rows else None
+            found[name] = finite(rows[-1][curve.column]) if rows else None  # NaN of an earlier version's file
             continue
         values = of_last_rounds(rows, last, without_rounds)
         if curve.over == "mean":

@@ -136,8 +136,7 @@ def _accuracies(experiment: Experiment, tables: Mapping[str, pd.DataFrame], roun
     of_clients = personal_metrics.figures(clients, last_round, without_rounds)
     return {
         "scope": final.get("scope"),
-        "accuracy": final.get("accuracy"),
-        "loss": finite(final.get("loss")),
+        **{name: finite(final.get(name)) for name in metrics.EVALUATED},
         "best_accuracy": best.get("accuracy"),
         "best_round": best.get("round"),
         "best_stage": best.get("stage"),

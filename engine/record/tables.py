@@ -16,7 +16,7 @@ from engine.base import parquet
 from engine.base.errors import RunFolderError
 from engine.base.files import beside
 from engine.base.opening import regular
-from engine.record.columns import Row
+from engine.record.columns import LATER, Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,14 +94,14 @@ class Table:
     def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return what :meth:`frame` does in the columns of the schema, of which those that came later are null.
 
-        columns: these alone, all of which must be there.
+        columns: these alone, all of which must be there, but for those that came later.
         """
         names = [*(self.schema.names if columns is None else columns)]
         wanted = pa.schema([self.schema.field(name) for name in names])
         while True:
             paths = [self.path, *self._parts()] if self.path.exists() else []
             try:
-                read = (parquet.read(one, columns and names) for one in paths)
+                read = (parquet.read(one, columns and names, LATER.get(self.name, ())) for one in paths)
                 return pa.concat_tables([wanted.empty_table(), *(self._whole(one, wanted) for one in read)])
             except FileNotFoundError:  # just folded
                 continue

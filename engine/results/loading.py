@@ -81,8 +81,9 @@ def load(folder: Path, metric: str | None = None, devices: Devices | None = None
         left_out = "worst_decile_accuracy, many_accuracy, medium_accuracy and few_accuracy are left out"
         log.warning("%s for %d of %d trials: %s", left_out, len(missing), len(rows), missing[0])
     asked = class_figures([sweep["metric"], metric or "", *(one.metric for one in sweep["tables"] + sweep["claims"])])
-    trials = _trials_frame(rows, names, asked)
-    read = {"evaluations": reader.evaluations, "facts": reader.facts}
+    own = tuple(dict.fromkeys(name for row in rows for name in row.get("own", ()) if name not in (*RESERVED, *names)))
+    trials = _trials_frame(rows, names, asked, own)
+    read = {"evaluations": reader.evaluations, "facts": reader.facts, "own": own}
     results = Results(path=folder, trials=trials, completeness=completeness, **read, **sweep)
     if metric not in (None, results.metric):
         check_metric(results, metric)
@@ -250,11 +251,14 @@ def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return sweep, [record]
 
 
-def _trials_frame(rows: list[dict[str, Any]], axes: list[str], by_class: tuple[str, ...]) -> pd.DataFrame:
+def _trials_frame(
+    rows: list[dict[str, Any]], axes: list[str], by_class: tuple[str, ...], own: tuple[str, ...]
+) -> pd.DataFrame:
     rows = [row | {name: class_figure(name, row.get("class_accuracy")) for name in by_class} for row in rows]
+    rows = [{**row.get("own", {}), **row} for row in rows]
     layers = dict.fromkeys(name for row in rows for name in row if name.startswith(LAYER) and name not in axes)
     on_request = [*(name for name in ON_REQUEST if any(name in row for row in rows)), *layers]
-    on_request += by_class
+    on_request += (*by_class, *own)
     columns = ["trial", "status", "reason", *axes, "seed", *FIGURES, *on_request]
     series = {}
     for name in columns:

@@ -27,7 +27,8 @@ import pyarrow as pa
 from engine.base.errors import RunFolderError, nearest, one_line, require
 from engine.experiment import Experiment
 from engine.record import matrices
-from engine.record.personal_metrics import EVERY_CLIENT, PLACE, at_the_end, by_round
+from engine.record.metrics import EVALUATED
+from engine.record.personal_metrics import EVERY_CLIENT, MEANS, PLACE, at_the_end, by_round
 from engine.record.run_folder import RunFolder
 from engine.results.claims import Claim, PaperTable
 from engine.results.class_figures import is_class_figure
@@ -78,6 +79,7 @@ class Results:
     devices: Devices | None = None  # that simulated time supposes; None: there is none
     looks: str = "once"  # at its seeds: "repeatedly" if seeds were added until claims were decided
     completeness: Completeness = field(default_factory=Completeness, repr=False)  # what of the plan is there
+    own: tuple[str, ...] = ()  # columns of ``trials`` that are metrics of the user's own
     facts: Mapping[str, Facts] = field(default_factory=dict, repr=False)  # by trial, of those with an experiment
     # Trial -> what else of it cannot be read; grows as tables are asked for, since large ones are not read before.
     unread: dict[str, str] = field(default_factory=dict, repr=False)
@@ -86,20 +88,20 @@ class Results:
     def metrics(self) -> tuple[str, ...]:
         """The columns of ``trials`` that a statistic can be made of."""
         found = [name for name in self.trials if name in ON_REQUEST or name.startswith(LAYER) or is_class_figure(name)]
-        return (*METRICS, *found)
+        return (*METRICS, *found, *self.own)
 
     @cached_property
     def _curves(self) -> pd.DataFrame:
         parts = {trial: table.to_pandas() for trial, table in self.evaluations.items()}
         clock = [CLOCK] if self.devices is not None else []
-        return self._of_trials(parts, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy", *clock])
+        return self._of_trials(parts, ["stage", "round", "scope", *EVALUATED, "class_accuracy", *clock])
 
     def curves(self) -> pd.DataFrame:
         """One row for each evaluation along a trial's lineage, whatever became of the trial.
 
         trial, seed, the axes, stage, round, scope (of the global model, or of all clients' personal models together),
-        accuracy, loss, class_accuracy (array; NaN for a class without test data); simulated_seconds until then, if
-        devices are supposed.
+        accuracy, loss and the other columns of :data:`~engine.record.metrics.EVALUATED`, class_accuracy (array; NaN for
+        a class without test data); simulated_seconds until then, if devices are supposed.
         """
         return self._curves.copy()
 
@@ -122,8 +124,9 @@ class Results:
             curves[trial] = by_round(rows)
             ends[trial] = pd.concat([at_the_end(rows, point) for point in EVERY_CLIENT])
         shares = ["samples", "accuracy"]
+        over_clients = ["client_accuracy", "worst_decile_accuracy", "client_std", *MEANS]
         return (
-            self._of_trials(curves, [*PLACE, *shares, "client_accuracy", "worst_decile_accuracy"]),
+            self._of_trials(curves, [*PLACE, *shares, *over_clients]),
             self._of_trials(ends, [*PLACE, "client", *shares]),
         )
 
@@ -144,7 +147,8 @@ class Results:
         """One row for each round and point at which clients' models were evaluated one by one, along a trial's lineage.
 
         trial, seed, the axes, stage, round, point (see personal_metrics.py), samples, accuracy (by samples),
-        client_accuracy (the mean over clients), worst_decile_accuracy (the mean over the worst tenth of clients).
+        client_accuracy (the mean over clients), worst_decile_accuracy (the mean over the worst tenth of clients),
+        client_std (the standard deviation over clients), balanced_accuracy, macro_f1 (means over clients).
         """
         return self._personal[0].copy()
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from engine.base.evaluated import way_of
 from engine.experiment import CHOICES, written
 from engine.record import metrics
 from engine.results.class_figures import STD, is_class_figure
@@ -23,7 +24,7 @@ def better_way(metric: str) -> Literal["max", "min"] | None:
     """Return whether more or less of a metric is better; None if neither is by itself."""
     if is_class_figure(metric):
         return "min" if metric == STD else "max"
-    return metrics.METRICS[metric].better if metric in metrics.METRICS else None
+    return metrics.METRICS[metric].better if metric in metrics.METRICS else way_of(metric)
 
 
 def key(value: Any) -> Hashable:

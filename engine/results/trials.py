@@ -29,7 +29,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 from collections.abc import Mapping
 from functools import lru_cache
@@ -49,7 +48,7 @@ from engine.experiment import lineage_of
 from engine.record import communication, fields, metrics
 from engine.record.last_rounds import comparable
 from engine.record.matrices import COST, least_on_diagonal, load
-from engine.record.personal_metrics import of_stages, tenth
+from engine.record.personal_metrics import MEANS, of_stages, tenth
 from engine.record.run_folder import RunFolder
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import setting_at
@@ -168,6 +167,7 @@ class TrialReader:
             if table is not None and len(table):
                 by_class = table["class_accuracy"][-1].as_py()
                 figures["class_accuracy"] = by_class
+                figures["own"] = dict(table["own"][-1].as_py() or ())
                 if self.devices is not None:
                     figures |= {"seconds_to_target": None, CLOCK: table[CLOCK][-1].as_py()}
                 if figures["scope"] == "global" and by_class is not None:
@@ -181,7 +181,7 @@ class TrialReader:
         if not os.path.lexists(folder / "evaluations.parquet"):
             return None
         table = RunFolder(folder).arrow(
-            "evaluations", ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"]
+            "evaluations", ["stage", "round", "scope", *metrics.EVALUATED, "class_accuracy", "own"]
         )
         lineage = _lineage(experiment)
         keep = [stage in lineage for stage in table["stage"].to_pylist()]
@@ -225,7 +225,7 @@ class TrialReader:
             raise RunFolderError(
                 f"{folder / 'evaluations.parquet'} is of {len(by_class)} classes, not {counts.shape[1]}"
             )
-        return {"worst_decile_accuracy": worst_decile(counts, by_class), **by_rows(counts.sum(axis=0), by_class)}
+        return {**over_clients(counts, by_class), **by_rows(counts.sum(axis=0), by_class)}
 
 
 def _on_request(folder: Path) -> dict[str, float]:
@@ -252,24 +252,27 @@ def _of_matrices(folder: Path) -> dict[str, float]:
     return {"cost_row_minimum": float(least_on_diagonal(found[COST]).mean())} if found else {}
 
 
-def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:
-    """Compute worst_decile_accuracy. Classes without test data have no accuracy, and do not count in the shares.
+def over_clients(class_counts: np.ndarray, class_accuracy: list[float | None]) -> dict[str, float]:
+    """Compute worst_decile_accuracy and client_std; {} if no client holds data of a tested class.
 
-    class_counts: int64 [K, C]. class_accuracy: [C]. NaN if no client holds data of a tested class.
+    Classes without test data have no accuracy, and do not count in the shares. class_counts: int64 [K, C].
+    class_accuracy: [C].
     """
     accuracy = np.array(class_accuracy, dtype=float)
     tested = np.isfinite(accuracy)
     counts = class_counts[:, tested]
     counts = counts[counts.sum(axis=1) > 0]
     if not len(counts):
-        return math.nan
+        return {}
     by_client = np.sort(counts @ accuracy[tested] / counts.sum(axis=1))
-    return float(by_client[: tenth(len(by_client))].mean())
+    worst = by_client[: tenth(len(by_client))]
+    return {"worst_decile_accuracy": float(worst.mean()), "client_std": float(by_client.std())}
 
 
 def personal_rows(folder: Path) -> pd.DataFrame:
     """Read personal.parquet along the lineage of the run in ``folder``, in the file's order; empty if it has none."""
-    rows = RunFolder(folder).arrow("personal", ["stage", "round", "point", "client", "samples", "accuracy"]).to_pandas()
+    columns = ["stage", "round", "point", "client", "samples", "accuracy", *MEANS]
+    rows = RunFolder(folder).arrow("personal", columns).to_pandas()
     return of_stages(rows, _lineage(read_experiment(folder / "experiment.yaml"))) if len(rows) else rows
 
 

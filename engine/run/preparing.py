@@ -21,6 +21,7 @@ from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
 from engine.models.model import built_alike
 from engine.models.splitting import check_split
+from engine.record.metrics import METRICS
 from engine.record.numerics import other_code
 from engine.record.run_folder import RunFolder
 from engine.server.cohort import held_out_of
@@ -148,6 +149,9 @@ def prepare(
     experiment: Experiment, out: Path | str | None, overwrite: bool, dataset: Dataset | None = None
 ) -> Prepared:
     """Refuse what can be refused, of a resolved experiment; ``dataset`` if it is loaded already."""
+    for name in experiment.evaluation.metrics:
+        rule = "is a metric of fedskew's own"
+        require(name not in METRICS, "evaluation.metrics", name, rule, "give yours another name")
     folder = RunFolder.for_experiment(experiment, out)
     # As saved: a run goes on with the partition it began with. What cannot be read is refused before data are.
     begun = folder.has_experiment() and not overwrite

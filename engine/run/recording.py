@@ -16,6 +16,7 @@ from engine.client.messages import TrainResult
 from engine.data import Assignment, Dataset
 from engine.experiment import Stage
 from engine.record import matrices
+from engine.record.metrics import EVALUATED
 from engine.record.run_folder import Row, RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.run.lineage import Lineage
@@ -132,7 +133,7 @@ class Recorder:
 
 def with_headline(row: Row, evaluation: Mapping[str, Any]) -> Row:
     """A round's row for display, with its headline, if it has one."""
-    return {**row, **{name: evaluation.get(name) for name in ("scope", "accuracy", "loss", "class_accuracy")}}
+    return {**row, **{name: evaluation.get(name) for name in ("scope", *EVALUATED, "class_accuracy", "own")}}
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

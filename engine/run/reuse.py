@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.base.errors import RunFolderError
+from engine.base.evaluated import METRICS
 from engine.base.owned import clear, remove
+from engine.base.sources import all_behind
 from engine.experiment import Experiment, Stage
 from engine.record import snapshots
 from engine.record.numerics import is_mixed
@@ -52,7 +54,10 @@ def segments_of(
 
     A key is the stage's hash and a digest of what is measured on the way, since rows are stored with the weights.
     """
-    recorded = hashlib.sha256(json.dumps(experiment.evaluation.model_dump(), sort_keys=True).encode()).hexdigest()[:8]
+    evaluation = experiment.evaluation
+    codes = {name: all_behind(METRICS.find(name)) for name in evaluation.metrics}
+    measured = evaluation.identity() | ({"metrics": codes} if codes else {})
+    recorded = hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:8]
     firsts = [span.start, *(change.round for change in stage.changes)]
     lasts = [*(first - 1 for first in firsts[1:]), span.stop - 1]
     return [

@@ -10,13 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal
 
-import numpy as np
-
 from engine.algorithm import Algorithm, Tensors
 from engine.algorithm.personalised import has_global_model, personalise_phases
 from engine.client.messages import OwnScores, PersonalJob, Scores
+from engine.record import measures
 from engine.record.checkpoints import Position
-from engine.record.columns import finite
 from engine.record.run_folder import Row
 from engine.record.stage_states import StageStates
 from engine.record.tables import Table
@@ -82,17 +80,17 @@ class Evaluation:
 
     def headline(self, at: Position, scope: Literal["global", "personal"], scores: Sequence[Scores]) -> Row:
         """Add the round's row of ``evaluations.parquet``, of all these test rows together."""
-        correct = np.sum([score.correct for score in scores], axis=0)
-        count = np.sum([score.count for score in scores], axis=0)
+        total = Scores()
+        for score in scores:
+            total.add(score)
         row = {
             "stage": self._name(at),
             "round": at.round,
             "scope": scope,
-            "accuracy": float(correct.sum() / count.sum()),
-            "loss": finite(sum(score.loss for score in scores) / float(count.sum())),
-            "samples": int(count.sum()),
-            "class_accuracy": [float(c / n) if n else None for c, n in zip(correct, count, strict=True)],
-            "class_samples": count.tolist(),
+            **measures.of_rows(total),
+            **measures.of_classes(total),
+            **measures.of_bins(total),
+            "own": list(measures.of_own(total, self._federation.experiment.evaluation.metrics).items()) or None,
         }
         self._evaluations.add(row)
         return row
@@ -100,7 +98,6 @@ class Evaluation:
     def record_own(self, at: Position, own_scores: Sequence[OwnScores], participants: Collection[int]) -> None:
         """Add rows of clients' own models; ``participants``: the round's cohort, without those that failed."""
         for one in own_scores:
-            samples = sum(one.scores.count)
             self._personal.add(
                 {
                     "stage": self._name(at),
@@ -108,9 +105,7 @@ class Evaluation:
                     "client": one.client,
                     "point": one.point,
                     "participant": one.client in participants,
-                    "samples": samples,
-                    "accuracy": sum(one.scores.correct) / samples,
-                    "loss": finite(one.scores.loss / samples),
+                    **measures.of_rows(one.scores),
                 }
             )
 

@@ -19,6 +19,7 @@ from ray.tune import Callback
 from ray.tune.search.variant_generator import generate_variants
 
 from engine.base.errors import nearest, require
+from engine.base.evaluated import METRICS as OWN_METRICS
 from engine.experiment import Experiment
 from engine.record.metrics import PERSONAL, REPORTED
 from engine.results.claims import Claim, PaperTable
@@ -100,14 +101,15 @@ class Sweep:
             value = getattr(self, name)
             ok = type(value) is int and value >= 1
             require(ok, name, value, "must be a whole number of at least 1", f"for example {name}=10")
-        repair = nearest(self.metric, (*REPORTED, *EXAMPLES))
-        require(_is_reported(self.metric), "metric", self.metric, "is not reported", repair)
+        own = self.base.evaluation.metrics
+        repair = self._meant(self.metric, (*REPORTED, *EXAMPLES, *own))
+        require(_is_reported(self.metric, own), "metric", self.metric, "is not reported", repair)
         mode = "min" if better_way(self.metric) == "min" else "max"
         require(self.mode == mode, "mode", self.mode, f"is not the way to a better {self.metric}", f"set mode={mode!r}")
-        rising = [name for name in (*REPORTED, *EXAMPLES) if better_way(name) != "min"]
+        rising = [name for name in (*REPORTED, *EXAMPLES, *own) if better_way(name) != "min"]
         for name in self.stop:  # Tune ends a trial whose value is at least that
-            known = _is_reported(name) and better_way(name) != "min"
-            require(known, "stop", name, "is no metric of which more is better", nearest(name, rising))
+            known = _is_reported(name, own) and better_way(name) != "min"
+            require(known, "stop", name, "is no metric of which more is better", self._meant(name, rising))
         rule = "is none of False, True, 'taps' and 'weights'"
         known = self.diagnose in (False, True, "taps", "weights")
         require(known, "diagnose", self.diagnose, rule, "set diagnose=True for the model's taps")
@@ -220,7 +222,7 @@ class Sweep:
         require(population >= 2, "samples", self.samples, f"makes a population of {population}", "set samples=8")
 
     def _check_analysis(self) -> None:
-        measured = (*METRICS, *ON_REQUEST)  # ``fedskew diagnose`` and ``images`` may come later
+        measured = (*METRICS, *ON_REQUEST, *self.base.evaluation.metrics)  # those on request may come later
         table = self.devices.table if self.devices is not None else None
         rule = "is a file beside the sweep's folder, which is read without it"
         require(table is None, "devices.table", table, rule, "draw them, or give the table to fedskew report --devices")
@@ -229,9 +231,14 @@ class Sweep:
         named += [("claims", one.metric, (*one.better, *one.worse, *one.where)) for one in self.claims]
         for field_name, metric, names in named:
             known = metric in measured or metric.startswith(LAYER) or is_class_figure(metric)
-            require(known, field_name, metric, "is no figure of a trial", nearest(metric, (*measured, *EXAMPLES)))
+            require(known, field_name, metric, "is no figure of a trial", self._meant(metric, (*measured, *EXAMPLES)))
             for name in names:
                 require(name in axes, field_name, name, "is not varied by this sweep", nearest(name, axes))
+
+    def _meant(self, name: str, known: Sequence[str]) -> str:
+        """Return the repair of a name that is no figure of this sweep's trials."""
+        listed = ",".join((*self.base.evaluation.metrics, name))
+        return f"set evaluation.metrics=[{listed}] in the base" if name in OWN_METRICS else nearest(name, known)
 
     def check_claims(self) -> None:
         """Refuse claims on settings that no trial will have, or on a name that more than one setting has.
@@ -361,5 +368,5 @@ def _meant(name: str, value: Any, known: Sequence[Any] | None) -> list[Any]:
     return found
 
 
-def _is_reported(name: str) -> bool:
-    return name in REPORTED or is_class_figure(name)
+def _is_reported(name: str, own: Sequence[str]) -> bool:
+    return name in (*REPORTED, *own) or is_class_figure(name)

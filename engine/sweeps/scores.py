@@ -9,6 +9,7 @@ from typing import Any
 from engine.experiment import Experiment
 from engine.record.columns import SCHEMAS
 from engine.record.last_rounds import comparable, of_last_rounds
+from engine.record.metrics import EVALUATED
 from engine.record.personal_metrics import by_round, figures_of_rounds, of_stages
 from engine.record.run_folder import Row, RunFolder
 from engine.results.class_figures import class_figure
@@ -27,11 +28,13 @@ class Scores:
         self._personal = NO_PERSONAL  # of the lineage, by round, as far as on disk
         self._lineage: set[str] = set()
         self._without_rounds: set[str] = set()  # of the lineage's stages
+        self._own: tuple[str, ...] = ()  # metrics of the user's own
 
     def read(self, folder: RunFolder, experiment: Experiment, last: int) -> None:
         """Take what the tables of ``folder`` hold up to round ``last``, in place of what was kept."""
         self._lineage = experiment.lineage
         self._without_rounds = experiment.without_rounds
+        self._own = experiment.evaluation.metrics
         self.rows = []
         self.keep(row for row in folder.frame("evaluations").to_dict("records") if row["round"] <= last)
         self.read_personal(folder)
@@ -49,15 +52,15 @@ class Scores:
         """Return each reported figure after ``round``; NaN where there is none."""
         known = comparable([row for row in self.rows if row["round"] <= round])
         last10 = of_last_rounds(known, round, self._without_rounds)
-        nothing = {"accuracy": math.nan, "loss": math.nan, "class_accuracy": None}
-        latest: Mapping[str, Any] = known[-1] if known else nothing
+        latest: Mapping[str, Any] = known[-1] if known else {}
+        own = dict(latest.get("own") or ())
+        evaluated = {name: latest.get(name) for name in EVALUATED} | {name: own.get(name) for name in self._own}
         figures = {
-            "accuracy": latest["accuracy"],
-            "loss": math.nan if latest["loss"] is None else latest["loss"],
+            **{name: math.nan if value is None else value for name, value in evaluated.items()},
             "best_accuracy": max((row["accuracy"] for row in known), default=math.nan),
             "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
         }
-        figures |= {name: class_figure(name, latest["class_accuracy"]) for name in self._by_class}
+        figures |= {name: class_figure(name, latest.get("class_accuracy")) for name in self._by_class}
         if self._with_personal:
             reached = self._personal.loc[self._personal["round"] <= round]
             personal = figures_of_rounds(reached, round, self._without_rounds)

@@ -17,6 +17,7 @@ from engine.record.metrics import METRICS, PERSONAL
 from engine.record.run_folder import BREAKS_PRIVACY, Row, RunFolder
 from engine.run.local_driver import Progress as Advanced
 from engine.run.run import Run, RunObserver
+from fedskew.lab.quantities import quantity
 from fedskew.lab.shown import Shown, progress_bar
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -72,7 +73,8 @@ def summary_table(summary: Mapping[str, Any], folder: RunFolder) -> Table:
     last10 = [] if calibrated else [(last, _percent(summary["last10_accuracy"]))]
     evaluated: Sequence[Mapping[str, Any]] = []
     with contextlib.suppress(RunFolderError):  # the summary stands without its curve
-        evaluated = comparable(folder.arrow("evaluations", ["scope", "accuracy"]).to_pylist())
+        evaluated = comparable(folder.arrow("evaluations", ["scope", "accuracy", "own"]).to_pylist())
+    of_ones_own = dict(evaluated[-1]["own"] or ()) if evaluated else {}
     is_personal = summary.get("scope") == "personal"
     of = ", personal models" if is_personal else ""
     whose = {
@@ -90,6 +92,7 @@ def summary_table(summary: Mapping[str, Any], folder: RunFolder) -> Table:
         *last10,
         ("curve", curve([row["accuracy"] for row in evaluated if row["accuracy"] is not None])),
         *own,
+        *((name, quantity(name).text(value, unit=True)) for name, value in of_ones_own.items()),
         ("rounds", f"{summary['rounds']}{stopped}"),
         *([("epsilon", f"{summary['epsilon']:.3g}")] if summary.get("epsilon") is not None else []),
         ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),

@@ -29,7 +29,8 @@ class Waits(TorchDispatchMode):
 
 
 def test_batches_are_summed_where_they_are(tmp_path: Path) -> None:
-    """Kills: a wait for each batch; a class's hits counted to another; a loss that is added in another order."""
+    """Kills: a wait for each batch; a class's hits counted to another; a loss that is added in another order; a
+    Brier score or a confidence of the logits."""
     driver = open_driver(tmp_path, experiment(evaluation={"batch_size": 7}))
     worker: Any = driver.pool._workers[0]  # type: ignore[attr-defined]
     server = driver.lineage.server
@@ -37,7 +38,7 @@ def test_batches_are_summed_where_they_are(tmp_path: Path) -> None:
     with Waits() as waits:
         scores = worker.evaluate(FedAvg(), 3, 30)
     assert sum(waits.counted.values()) <= 1, waits.counted
-    loss, correct, count = 0.0, Counter[int](), Counter[int]()
+    loss, brier, confidence, correct, count = 0.0, 0.0, list[float](), Counter[int](), Counter[int]()
     for rows in torch.arange(3, 30).split(7):
         x, y = worker.test.batch(rows)
         logits = worker.net.model(x).detach()
@@ -46,8 +47,13 @@ def test_batches_are_summed_where_they_are(tmp_path: Path) -> None:
         correct.update(
             label for label, asked in zip(y.tolist(), logits.argmax(1).tolist(), strict=True) if label == asked
         )
+        shares = torch.softmax(logits.double(), 1)
+        brier += float((shares - F.one_hot(y, shares.shape[1])).square().sum())
+        confidence += shares.max(1).values.tolist()
     classes = range(worker.net.layout.classes)
+    assert abs(scores.brier - brier) < 1e-12
+    assert abs(sum(scores.bins[1]) - sum(confidence)) < 1e-12
+    assert sum(scores.bins[0]) == 27 and sum(scores.bins[2]) == sum(correct.values())
     assert scores.loss == loss
-    assert scores.correct == [correct[label] for label in classes]
-    assert scores.count == [count[label] for label in classes]
+    assert scores.by_class()[:2].tolist() == [[of[label] for label in classes] for of in (correct, count)]
     driver.close()

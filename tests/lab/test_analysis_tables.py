@@ -23,7 +23,7 @@ from engine.record.run_folder import RunFolder
 from engine.record.sweep_files import PLAN, PlannedTrial, write_plan
 from engine.results import PaperTable, Published, label, load, setting_label, write_trials
 from engine.results.settings import key, matches
-from engine.results.trials import worst_decile
+from engine.results.trials import over_clients
 from engine.run.log import Messages
 from fedskew.lab.comparing.comparisons import comparisons, paper_frame
 from fedskew.lab.comparing.verdicts import judge
@@ -61,13 +61,14 @@ def test_a_row_for_each_trial(swept: Path) -> None:
     trials = read(swept).trials
     assert trials.columns.tolist() == [
         *("trial", "status", "reason", "mu", "alpha", "seed", "accuracy", "best_accuracy", "best_round"),
-        *("last10_accuracy", "last10_std", "local_last10_accuracy", "local_gap", "loss"),
-        *("rounds", "rounds_asked"),
+        *("last10_accuracy", "last10_std", "local_last10_accuracy", "local_gap", "loss", "balanced_accuracy"),
+        *("macro_f1", "worst_class_accuracy", "ece", "brier", "rounds", "rounds_asked"),
         *("rounds_computed", "rounds_to_target", "bytes_to_target", "client_floats_to_best", "worst_decile_accuracy"),
-        *("many_accuracy", "medium_accuracy", "few_accuracy", "label_entropy", "step_label_entropy"),
+        *("many_accuracy", "medium_accuracy", "few_accuracy", "client_std", "label_entropy", "step_label_entropy"),
         *("label_hellinger", "label_jensen_shannon", "label_total_variation", "effective_classes"),
         *("personal_accuracy", "personal_last10_accuracy"),
-        *("personal_client_accuracy", "personal_worst_decile_accuracy", "participants_accuracy", "participants_std"),
+        *("personal_client_accuracy", "personal_worst_decile_accuracy", "personal_client_std"),
+        *("personal_balanced_accuracy", "personal_macro_f1", "participants_accuracy", "participants_std"),
         *("fine_tuned_accuracy", "fine_tuned_client_accuracy", "held_out_accuracy", "held_out_client_accuracy"),
         *("held_out_tuned_client_accuracy", "class_accuracy", "seconds", "epsilon", "floats_up"),
         "floats_down",
@@ -167,16 +168,23 @@ def test_a_target_that_is_not_reached(tmp_path: Path) -> None:
 
 
 def test_worst_decile_by_hand() -> None:
-    """Kills: a tenth rounded down, the mean of all, sizes for shares, empty clients, classes that nobody tested."""
+    """Kills: a tenth rounded down, the mean of all, sizes for shares, empty clients, classes that nobody tested; n - 1
+    in a deviation over all clients.
+    """
     accuracy = [1.0, 0.5, None]
+
+    def worst_decile(counts: np.ndarray) -> float:
+        return over_clients(counts, accuracy)["worst_decile_accuracy"]
+
     eleven = np.array([[10 * k, 10 * (10 - k), 0] for k in range(11)])
     # shares of class 0: 0, 0.1, ..., 1; ceil(11 / 10) = 2 clients: (0.5 + 0.55) / 2
-    assert worst_decile(eleven, accuracy) == pytest.approx(0.525)
-    assert worst_decile(eleven[:10] * 7, accuracy) == pytest.approx(0.5)
+    assert worst_decile(eleven) == pytest.approx(0.525)
+    assert over_clients(eleven, accuracy)["client_std"] == pytest.approx(0.05 * np.std(range(11)))
+    assert worst_decile(eleven[:10] * 7) == pytest.approx(0.5)
     with_empty = np.concatenate([eleven[:10], np.zeros((5, 3), dtype=np.int64)])
-    assert worst_decile(with_empty, accuracy) == pytest.approx(0.5)
-    assert worst_decile(np.array([[30, 10, 60]]), accuracy) == pytest.approx(0.875)
-    assert math.isnan(worst_decile(np.array([[0, 0, 3]]), accuracy))
+    assert worst_decile(with_empty) == pytest.approx(0.5)
+    assert worst_decile(np.array([[30, 10, 60]])) == pytest.approx(0.875)
+    assert over_clients(np.array([[0, 0, 3]]), accuracy) == {}
 
 
 def test_the_worst_decile_of_a_trial(swept: Path) -> None:

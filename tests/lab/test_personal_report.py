@@ -56,7 +56,7 @@ def test_figures_of_a_trial(swept: Path) -> None:
         assert row["scope"] == ("global" if number < 2 else "personal")
         assert math.isnan(row["worst_decile_accuracy"]) == (row["scope"] == "personal")
     for name in FIGURES:
-        assert (load(swept, name).mode == "min") == (name == "participants_std")
+        assert (load(swept, name).mode == "min") == name.endswith("_std")
         assert quantity(name).unit == "%" and quantity(name).text(0.5) == "50.0"
     assert quantity("personal_accuracy").title == "accuracy of personal models (%)"
     assert quantity("personal_last10_accuracy").label == "accuracy of personal models, mean of the last 10 rounds"

@@ -129,6 +129,16 @@ def test_curves_agree_with_a_plain_loop() -> None:
         ranked = sorted(accuracy for _, accuracy in own)
         assert line["client_accuracy"] == pytest.approx(statistics.fmean(ranked))
         assert line["worst_decile_accuracy"] == pytest.approx(statistics.fmean(ranked[: math.ceil(len(ranked) / 10)]))
+        assert line["client_std"] == pytest.approx(statistics.pstdev(ranked))
+        assert math.isnan(line["macro_f1"])  # of a file that lacks it
+
+
+def test_means_over_clients() -> None:
+    """Kills: a mean by samples; one that takes a client of another point in."""
+    rows = table(("train", 1, "post_server", 0, 10, 0.5), ("train", 1, "post_server", 1, 30, 0.9))
+    found = by_round(rows.assign(macro_f1=[0.2, 0.6], balanced_accuracy=[0.4, 1.0])).iloc[0]
+    assert (found["macro_f1"], found["balanced_accuracy"]) == pytest.approx((0.4, 0.7))
+    assert found["client_std"] == pytest.approx(0.2)
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ OUTSIDE = {
     "engine.base.declared": "ranges and meanings of fields: what is refused, and what pages say",
     "engine.base.devices": "names and sizes of cards and processors, for schedules and checks",
     "engine.base.errors": "exceptions and their sentences",
+    "engine.base.evaluated": "names of figures that are only read off, and which way is better",
     "engine.base.files": "whole files and locks",
     "engine.base.opening": "opens files, and refuses what is none",
     "engine.base.own_modules": "which parts are the engine's own, and where a part from outside lies",

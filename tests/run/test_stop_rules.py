@@ -79,6 +79,21 @@ def test_rules(stop: dict[str, Any], accuracies: list[float], ended: Ended | Non
     assert Stopping(experiment(rounds=5, stop=stop)).first(1, found) is None
 
 
+def test_patience_for_another_figure() -> None:
+    """Kills: patience for the accuracy whatever is asked for; a larger loss that is better; a figure that is not finite
+    taken for a better one; a metric that changes the digest of a run without patience.
+    """
+    stopping = Stopping(experiment(rounds=9, stop={"patience": 2, "metric": "loss", "min_delta": 0.1}))
+    losses = [None, 2.0, 1.8, 1.75, None, 0.1]
+    found = [{"round": number, "accuracy": number / 9, "loss": loss} for number, loss in enumerate(losses, 1)]
+    assert stopping.first(0, found) == 5
+    assert experiment(stop={"metric": "loss"}).digest == experiment().digest
+    other = [experiment(stop={"patience": 2, "metric": one}).digest for one in ("accuracy", "loss")]
+    assert other[0] == experiment(stop={"patience": 2}).digest != other[1]
+    with pytest.raises(ConfigError, match=r"stop.metric=los: is no figure .*; did you mean 'loss'"):
+        experiment(stop={"metric": "los"})
+
+
 def test_a_target_ends_a_run(tmp_path: Path, plain: Driven) -> None:
     """Kills: an end a round early or late, or at another's bits; a last round of which something is missing; a
     summary that does not say why."""

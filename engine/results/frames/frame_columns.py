@@ -30,7 +30,7 @@ from engine.record.columns import (
     sure,
 )
 from engine.record.columns import ROUNDS as ROUND_UNIT
-from engine.record.metrics import ALL, OF_RUN, ON_REQUEST, Metric
+from engine.record.metrics import ALL, EVALUATED, OF_RUN, ON_REQUEST, Metric
 from engine.results.simulated_time import CLOCK
 
 ROW = (
@@ -131,8 +131,7 @@ def _of_run(table: str) -> tuple[Column, ...]:
 ROUNDS = (
     *_of_run("rounds"),
     Column("scope", TEXT, "", f"Of the evaluation after the round. {SCOPE} Null in a round without one."),
-    _EVALUATION["accuracy"],
-    _EVALUATION["loss"],
+    *(_EVALUATION[name] for name in EVALUATED),
     replace(_EVALUATION["samples"], name="test_samples"),
     Column(
         CLOCK,
@@ -151,6 +150,7 @@ CLASSES = (
     sure("class", WHOLE, "", "Number of the class, from 0."),
     Column("accuracy", REAL, FRACTION, "Test accuracy on the class; null without test rows of it."),
     Column("samples", WHOLE, ROWS, "Test rows of the class."),
+    Column("precision", REAL, FRACTION, "Share of the rows predicted to be of the class that are; null without any."),
     REUSED,
 )
 

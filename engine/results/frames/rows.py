@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from engine.base.errors import FedskewError, RunFolderError, one_line, require
+from engine.record.metrics import EVALUATED
 from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
 from engine.results.class_figures import is_class_figure
@@ -41,7 +43,7 @@ def trials(folders: Mapping[str, Results]) -> pa.Table:
         name
         for results in folders.values()
         for name in results.trials
-        if (name.startswith(LAYER) or is_class_figure(name)) and name not in axes
+        if _is_figure(results, name) and name not in axes
     )
     arrays: dict[str, pa.Array] = {}
     for one in TABLES["trials"]:
@@ -92,7 +94,7 @@ def _trials(source: str, results: Results) -> Iterable[Row]:
     for row in results.trials.to_dict("records"):
         facts = results.facts.get(row["trial"])
         setting = {name: row[name] for name in axes}
-        own = {name: row[name] for name in row if name in axes or name.startswith(LAYER) or is_class_figure(name)}
+        own = {name: row[name] for name in row if name in axes or _is_figure(results, name)}
         fixed = {name: _plain(value) for name, value in row.items() if name in FIXED}
         known = {name: getattr(facts, name) for name in NAMES} if facts else {}
         experiment, code = _hashes(results.path / row["folder"], facts) if facts else (None, None)
@@ -107,6 +109,11 @@ def _trials(source: str, results: Results) -> Iterable[Row]:
             "experiment": experiment,
             "of_sweep": own,
         }
+
+
+def _is_figure(results: Results, name: str) -> bool:
+    """Return whether a column of the trials is one that not every sweep has."""
+    return name.startswith(LAYER) or is_class_figure(name) or name in results.own
 
 
 def _sweep(results: Results) -> str | None:
@@ -182,7 +189,7 @@ def _rounds(folder: Path) -> pa.Table:
         promote_options="default",
     )
     index = pa.array([*taken, *rest], pa.int64())
-    for mine, recorded in (("scope", "scope"), ("accuracy", "accuracy"), ("loss", "loss"), ("test_samples", "samples")):
+    for mine, recorded in (("scope", "scope"), *((one, one) for one in EVALUATED), ("test_samples", "samples")):
         both = both.append_column(mine, evaluations[recorded].combine_chunks().take(index))
     return both
 
@@ -208,8 +215,14 @@ def _classes(folder: Path) -> pa.Table:
     number = pd.Series(row.to_pandas()).groupby(row.to_pandas()).cumcount()
     made = table.select(["stage", "round", "scope", "reused"]).take(row)
     made = made.append_column("class", pa.array(number, pa.int64()))
-    made = made.append_column("accuracy", accuracy.flatten())
-    return made.append_column("samples", samples.flatten())
+    made = made.append_column("accuracy", accuracy.flatten()).append_column("samples", samples.flatten())
+    precision: Any = pa.concat_arrays(table["class_precision"].chunks)
+    known, values = np.isin(row, np.flatnonzero(precision.is_valid())), precision.flatten()  # some may be of 0.1
+    if known.sum() != len(values):
+        raise RunFolderError(f"{path} cannot be read (its classes have accuracies and precisions of other numbers)")
+    filled = np.full(len(row), np.nan)
+    filled[known] = values.to_numpy(zero_copy_only=False)
+    return made.append_column("precision", pa.array(filled, from_pandas=True))
 
 
 _READERS: dict[str, Callable[[Path], pa.Table]] = {

@@ -21,7 +21,7 @@ from typing import Any
 
 import engine
 from engine.base.errors import ConfigError, RunFolderError
-from engine.experiment import CHOICES
+from engine.experiment.choices import PARTS
 from engine.record import parts
 from engine.record.summary import read as read_summary
 from engine.results.trials import read_experiment, read_yaml
@@ -107,7 +107,7 @@ def brought(section: str, name: str) -> dict[str, str] | None:
 
     Raises :class:`ConfigError` for an entry without an end.
     """
-    registry = CHOICES[section]
+    registry = PARTS[section]
     if name not in registry.names():
         return None
     part = registry.find(name)
