@@ -178,11 +178,9 @@ def check_privacy(
     poisson = privacy.noise == 0 or participation.scheme == "binomial"
     rule = "is no Poisson sampling, of which privacy's epsilon is"
     require(poisson, "participation.scheme", participation.scheme, rule, "set participation.scheme=binomial")
-    alone, rule = (
-        privacy.noise == 0 or work.share in (0, 1),
-        "are drawn among a cohort, so one client's being there shows",
-    )
-    require(alone, "work.stragglers", work.stragglers, f"{rule} in what others do", "set work.low and work.high alone")
+    alone = privacy.noise == 0 or work.share in (0, 1)
+    rule = "are drawn among a cohort, so that a client's presence shows in what others do, which no noise hides"
+    require(alone, "work.stragglers", work.stragglers, rule, "set work.low and work.high alone")
 
 
 def check_chain(

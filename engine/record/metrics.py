@@ -9,96 +9,11 @@ Accuracies and shares are stored as fractions. The *lineage* is the last stage a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
 
 from engine.base.evaluated import BETTER
+from engine.record.metric import ClientCurve, Metric, Source, by_rows, evaluated, own_models, share, skew
 
-Source = Literal[
-    "summary.json",  # of the run's folder
-    "trial.json",  # of a sweep's trial; summary.json of a run
-    "evaluations.parquet",  # and what the analysis makes of it with rounds, exchanges or the partition
-    "rounds.parquet",  # of each round, not of a run
-    "fedskew diagnose",  # of the last round that it has looked into
-    "fedskew images",  # likewise
-    "matrices.parquet",
-    "clients.parquet",  # and devices that are supposed
-]
 TARGET = "the target accuracy"  # stands in labels for the sweep's ``target_accuracy``
-
-
-@dataclass(frozen=True)
-class ClientCurve:
-    """The curve over rounds that a metric of clients' own models is taken from, see ``personal_metrics.py``."""
-
-    label: str  # in words
-    point: str  # of personal.parquet
-    column: str = "accuracy"  # of :func:`engine.record.personal_metrics.by_round`
-    over: Literal["last", "mean", "std"] = "last"  # of the last evaluated round, or of those in the last ten
-
-    @property
-    def label_of_metric(self) -> str:
-        return self.label + _OVER[self.over]
-
-
-_OVER = {
-    "last": "",
-    "mean": ", mean of the last 10 rounds",
-    "std": ", standard deviation over the last 10 rounds",
-}
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A number that describes a run, and all that is said about it anywhere."""
-
-    name: str  # in summaries, in trials.parquet, in sweeps and claims
-    label: str  # for axes and captions
-    source: Source
-    meaning: str  # in a sentence
-    short: str = ""  # for the head of a column; none: the label
-    unit: str = ""
-    scale: float = 1.0  # from the stored value to the unit
-    better: Literal["max", "min"] | None = None  # None: neither more nor less is better by itself
-    whole: bool = False  # a count, of rounds say
-    reported: bool = False  # by a sweep's trial while it runs
-    column: int | None = None  # its place in a report's table of trials; None: it is not there
-    curve: ClientCurve | None = None  # of a metric of clients' own models
-
-
-def _share(name: str, label: str, source: Source, meaning: str, **fields: object) -> Metric:
-    """Make the metric of a fraction, written in percent; more is better unless ``fields`` say otherwise."""
-    return Metric(name, label, source, meaning, **{"unit": "%", "scale": 100.0, "better": "max", **fields})  # type: ignore[arg-type]
-
-
-def _own_models(name: str, short: str, column: int, curve: ClientCurve, meaning: str, **fields: object) -> Metric:
-    """Make a metric of clients' own models, of a run that evaluated them (personal.parquet)."""
-    better = "min" if curve.over == "std" else "max"
-    values = {"short": short, "better": better, "reported": True, "column": column, "curve": curve}
-    return _share(name, curve.label_of_metric, "summary.json", meaning, **{**values, **fields})
-
-
-def _evaluated(name: str, label: str, column: int, meaning: str, **fields: object) -> Metric:
-    """Make the metric of a column of evaluations.parquet; ``meaning``: without when it is measured."""
-    values = {"short": label, "reported": True, "column": column, "better": BETTER[name], **fields}
-    return _share(name, label, "summary.json", f"{meaning} after the last round.", **values)
-
-
-def _by_rows(name: str, rows: str) -> Metric:
-    """Make the accuracy on classes by their training rows, with the thresholds of Liu et al., CVPR 2019."""
-    meaning = f"Mean test accuracy, after the last round, on the classes of which clients hold {rows} training rows "
-    meaning += "(Liu et al., CVPR 2019); NaN where there is none, or where the scope is personal."
-    label = f"test accuracy on classes of {rows} training rows"
-    return _share(f"{name}_accuracy", label, "evaluations.parquet", meaning, short=f"{name} rows")
-
-
-def _skew(name: str, distance: str, further: str = "") -> Metric:
-    """Make the metric of a distance between class shares."""
-    meaning = f"Mean over the clients that can train of the {distance}{further}, between their class shares and those "
-    meaning += "of all their rows."
-    return Metric(name, f"{distance} of clients' classes", "summary.json", meaning, short=distance)
-
-
 _PERSONAL = "accuracy of personal models"
 _PARTICIPANTS = "accuracy of a round's participants after local work"
 _FINE_TUNED = "accuracy of personal models after fine-tuning"
@@ -106,8 +21,8 @@ _HELD_OUT = "accuracy of held-out clients"
 _LOCAL = "test accuracy of local models before aggregation"
 
 ALL = (
-    _evaluated("accuracy", "final test accuracy", 4, "Test accuracy", short="final"),
-    _share(
+    evaluated("accuracy", "final test accuracy", 4, "Test accuracy", short="final"),
+    share(
         "best_accuracy",
         "best test accuracy",
         "summary.json",
@@ -124,7 +39,7 @@ ALL = (
         whole=True,
         column=6,
     ),
-    _share(
+    share(
         "last10_accuracy",
         "test accuracy, mean of the last 10 rounds",
         "summary.json",
@@ -133,7 +48,7 @@ ALL = (
         reported=True,
         column=1,
     ),
-    _share(
+    share(
         "last10_std",
         "test accuracy, standard deviation over the last 10 rounds",
         "summary.json",
@@ -142,7 +57,7 @@ ALL = (
         better="min",
         column=2,
     ),
-    _share(
+    share(
         "local_last10_accuracy",
         f"{_LOCAL}, mean of the last 10 rounds",
         "summary.json",
@@ -151,7 +66,7 @@ ALL = (
         short="local models, last 10",
         column=3,
     ),
-    _share(
+    share(
         "local_gap",
         "accuracy that local models lack",
         "summary.json",
@@ -160,29 +75,29 @@ ALL = (
         short="gap of local models",
         better="min",
     ),
-    _evaluated("loss", "test loss", 9, "Mean cross entropy on the test set", short="loss", unit="", scale=1.0),
-    _evaluated(
+    evaluated("loss", "test loss", 9, "Mean cross entropy on the test set", short="loss", unit="", scale=1.0),
+    evaluated(
         "balanced_accuracy",
         "balanced test accuracy",
         10,
         "Mean over the classes with test rows of the accuracy on them",
         short="balanced",
     ),
-    _evaluated(
+    evaluated(
         "macro_f1",
         "macro F1 on the test set",
         11,
         "Mean over classes of 2 * right / (rows of the class + rows predicted to be of it)",
         short="macro F1",
     ),
-    _evaluated(
+    evaluated(
         "worst_class_accuracy",
         "test accuracy on the worst class",
         12,
         "The lowest accuracy on a class with test rows",
         short="worst class",
     ),
-    _evaluated(
+    evaluated(
         "ece",
         "expected calibration error",
         13,
@@ -190,7 +105,7 @@ ALL = (
         "(Guo et al. 2017),",
         short="ECE",
     ),
-    _evaluated(
+    evaluated(
         "brier",
         "Brier score",
         14,
@@ -261,7 +176,7 @@ ALL = (
         better="min",
         column=32,
     ),
-    _share(
+    share(
         "worst_decile_accuracy",
         "accuracy of the worst tenth of clients",
         "evaluations.parquet",
@@ -272,8 +187,8 @@ ALL = (
         short="worst tenth",
         column=7,
     ),
-    *(_by_rows(*of) for of in (("many", "more than 100"), ("medium", "20 to 100"), ("few", "fewer than 20"))),
-    _share(
+    *(by_rows(*of) for of in (("many", "more than 100"), ("medium", "20 to 100"), ("few", "fewer than 20"))),
+    share(
         "client_std",
         "standard deviation of accuracy over clients",
         "evaluations.parquet",
@@ -296,9 +211,9 @@ ALL = (
         "The same of the rows that one local step is expected to see, as generated rows change it.",
         short="class balance of a step",
     ),
-    _skew("label_hellinger", "Hellinger distance"),
-    _skew("label_jensen_shannon", "Jensen-Shannon distance", " of base 2, the root of the divergence"),
-    _skew("label_total_variation", "total variation", ", half of the earth mover's distance of Zhao et al. (2018)"),
+    skew("label_hellinger", "Hellinger distance"),
+    skew("label_jensen_shannon", "Jensen-Shannon distance", " of base 2, the root of the divergence"),
+    skew("label_total_variation", "total variation", ", half of the earth mover's distance of Zhao et al. (2018)"),
     Metric(
         "effective_classes",
         "effective classes of a client",
@@ -306,35 +221,35 @@ ALL = (
         "Mean over the clients that can train of exp of the entropy of their class shares: k of k classes alike.",
         short="effective classes",
     ),
-    _own_models(
+    own_models(
         "personal_accuracy",
         "personal models",
         15,
         ClientCurve(_PERSONAL, "post_server"),
         "Accuracy of what each client would receive next with what it keeps, on its own test rows, by test rows.",
     ),
-    _own_models(
+    own_models(
         "personal_last10_accuracy",
         "personal models, last 10",
         16,
         ClientCurve(_PERSONAL, "post_server", over="mean"),
         "The mean of that over the last ten rounds.",
     ),
-    _own_models(
+    own_models(
         "personal_client_accuracy",
         "personal models, by client",
         17,
         ClientCurve(f"{_PERSONAL}, mean over clients", "post_server", "client_accuracy"),
         "The same as `personal_accuracy`, every client with the same weight.",
     ),
-    _own_models(
+    own_models(
         "personal_worst_decile_accuracy",
         "personal models, worst tenth",
         18,
         ClientCurve("accuracy of the worst tenth of clients, personal models", "post_server", "worst_decile_accuracy"),
         "The mean of that over the worst tenth of clients.",
     ),
-    _own_models(
+    own_models(
         "personal_client_std",
         "personal models, std over clients",
         19,
@@ -342,21 +257,21 @@ ALL = (
         "The standard deviation (dividing by K) of that over the K clients with test rows.",
         better="min",
     ),
-    _own_models(
+    own_models(
         "personal_balanced_accuracy",
         "personal models, balanced",
         20,
         ClientCurve("balanced accuracy of personal models, mean over clients", "post_server", "balanced_accuracy"),
         "Mean over clients of the balanced accuracy on the client's own test rows.",
     ),
-    _own_models(
+    own_models(
         "personal_macro_f1",
         "personal models, macro F1",
         21,
         ClientCurve("macro F1 of personal models, mean over clients", "post_server", "macro_f1"),
         "Mean over clients of the macro F1 on the client's own test rows.",
     ),
-    _own_models(
+    own_models(
         "participants_accuracy",
         "participants",
         22,
@@ -364,28 +279,28 @@ ALL = (
         "Accuracy of the cohorts' clients after local work and before the server's step, by test rows: mean over the "
         "last ten rounds.",
     ),
-    _own_models(
+    own_models(
         "participants_std",
         "participants, std",
         23,
         ClientCurve(_PARTICIPANTS, "post_local", over="std"),
         "Standard deviation (n - 1) of that over the last ten rounds.",
     ),
-    _own_models(
+    own_models(
         "fine_tuned_accuracy",
         "fine-tuned",
         24,
         ClientCurve(_FINE_TUNED, "fine_tuned"),
         "Accuracy after each client's fine-tuning, by test rows.",
     ),
-    _own_models(
+    own_models(
         "fine_tuned_client_accuracy",
         "fine-tuned, by client",
         25,
         ClientCurve(f"{_FINE_TUNED}, mean over clients", "fine_tuned", "client_accuracy"),
         "The same, every client with the same weight.",
     ),
-    _own_models(
+    own_models(
         "held_out_accuracy",
         "held-out clients",
         26,
@@ -393,14 +308,14 @@ ALL = (
         "Accuracy of what clients that never train (`participation.held_out`) would use, on their own test rows, by "
         "test rows; those that train have `personal_accuracy`.",
     ),
-    _own_models(
+    own_models(
         "held_out_client_accuracy",
         "held-out clients, by client",
         27,
         ClientCurve(f"{_HELD_OUT}, mean over clients", "held_out", "client_accuracy"),
         "The same, every client with the same weight; those that train have `personal_client_accuracy`.",
     ),
-    _own_models(
+    own_models(
         "held_out_tuned_client_accuracy",
         "held-out clients, fine-tuned",
         28,
@@ -457,7 +372,7 @@ ALL = (
         "fedskew diagnose",
         "Mean over clients of the correlation between a class's rows and the norm of its weights in the local head.",
     ),
-    _share(
+    share(
         "generated_agreement",
         "generated images taken for the class asked for",
         "fedskew images",
@@ -481,7 +396,7 @@ ALL = (
         "fedskew images",
         "`nearest_distance` by `nearest_distance_test`.",
     ),
-    _share(
+    share(
         "cost_row_minimum",
         "rows of the cost matrix that are least on the diagonal",
         "matrices.parquet",
@@ -498,7 +413,7 @@ ALL = (
         better="min",
         column=37,
     ),
-    _share(
+    share(
         "local_accuracy",
         _LOCAL,
         "rounds.parquet",
