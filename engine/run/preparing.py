@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from engine.base.errors import ConfigError, DataError, require
-from engine.base.own_modules import is_ours
+from engine.base.own_modules import is_ours, name_of
 from engine.base.part_calls import calling
 from engine.data import Assignment, Dataset
 from engine.data.samples.assignment import Parts, without
@@ -109,10 +109,8 @@ def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignme
         repair = f"set it to {there} or less, or raise partition.public_per_class"
     elif counts.any():
         repair = "take partition.sets that have every class"
-    elif hasattr(experiment.partition, "public_per_class"):
-        repair = "raise partition.public_per_class"
     else:
-        repair = "set partition.name=class_sets"
+        repair = "raise partition.public_per_class"
     rule = f"asks for more public samples of each class than there are: class {least} has {there}"
     for stage in experiment.chain:
         wanted = stage.algorithm.public_per_class
@@ -136,13 +134,27 @@ class Prepared:
 
 
 def divided(experiment: Experiment, dataset: Dataset) -> Assignment:
-    """Return who has which training rows; those that ``data.imbalance`` leaves out are dropped."""
+    """Return who has which training rows, after the cut to a long tail and the public ones.
+
+    Raises :class:`ConfigError` for a partition that names rows, which would then be others.
+    """
     train, partition, classes = dataset.train, experiment.partition, len(dataset.classes)
+    rule, repair = f"cannot be with partition.name={name_of(partition)}, which says who has which row", "leave it out"
+    whole, whose = experiment.data.imbalance == 1, partition.public_per_class == 0
+    require(whole or not partition.names_rows, "data.imbalance", experiment.data.imbalance, rule, repair)
+    require(whose or not partition.names_rows, "partition.public_per_class", partition.public_per_class, rule, repair)
     rows = experiment.data.remaining(train.labels, classes, partition.seed)
+    aside = partition.set_aside(train.labels[rows], classes)
+    public, rows = rows[aside], np.delete(rows, aside)
     found = partition.assign(train.labels[rows], classes, None if train.owners is None else train.owners[rows])
     clients = Parts.of(found.clients)
-    dropped = np.sort(np.concatenate([without(len(train), rows), rows[found.dropped]]))
-    return replace(found, clients=Parts(rows[clients.joined], clients.ends), dropped=dropped, public=rows[found.public])
+    left_out = without(len(train), np.concatenate([rows, public]))
+    return replace(
+        found,
+        clients=Parts(rows[clients.joined], clients.ends),
+        dropped=np.sort(np.concatenate([left_out, rows[found.dropped]])),
+        public=np.sort(np.concatenate([public, rows[found.public]])),
+    )
 
 
 def prepare(

@@ -366,7 +366,7 @@ def test_students_are_not_measured_as_clients_own(tmp_path: Path, seeing: None) 
     [
         (12, r"^stages.look.algorithm.per_class=9: asks for more .*: class 0 has 3; set it to 3 or less, or raise"),
         (9, r"^stages.look.algorithm.per_class=9: asks for more .*: class 3 has 0; take partition.sets that have"),
-        (0, r"^stages.look.algorithm.per_class=9: asks for more .*: class 0 has 0; set partition.name=class_sets"),
+        (0, r"^stages.look.algorithm.per_class=9: asks for more .*: class 0 has 0; raise partition.public_per_class"),
     ],
 )
 def test_public_samples_are_counted_before_teachers_train(

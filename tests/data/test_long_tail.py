@@ -9,7 +9,7 @@ import pytest
 
 from engine.base.errors import ConfigError
 from engine.data import Dataset, Split
-from engine.data.samples.long_tail import Tail, rows_of_tail, tail_counts
+from engine.data.samples.long_tail import Tail, drawn_rows, tail_counts
 from engine.experiment import Experiment
 from engine.run.preparing import divided
 
@@ -69,11 +69,11 @@ def test_a_class_without_rows_is_refused() -> None:
 def test_the_rows_that_remain() -> None:
     """Kills: the first rows of a class; a draw without the seed; one that depends on the counts."""
     counts, fewer = np.array([20, 10, 5, 2]), np.array([9, 9, 5, 1])
-    rows = rows_of_tail(LABELS, counts, seed=3)
+    rows = drawn_rows(LABELS, counts, 3, "imbalance")
     assert np.bincount(LABELS[rows]).tolist() == counts.tolist() and (np.diff(rows) > 0).all()
-    assert rows.tolist() == rows_of_tail(LABELS, counts, seed=3).tolist()
-    assert rows.tolist() != rows_of_tail(LABELS, counts, seed=4).tolist()
-    assert set(rows_of_tail(LABELS, fewer, seed=3)) < set(rows)
+    assert rows.tolist() == drawn_rows(LABELS, counts, 3, "imbalance").tolist()
+    assert rows.tolist() != drawn_rows(LABELS, counts, 4, "imbalance").tolist()
+    assert set(drawn_rows(LABELS, fewer, 3, "imbalance")) < set(rows)
     assert not np.isin(np.flatnonzero(LABELS == 0)[:20], rows).all()
 
 
@@ -86,6 +86,7 @@ def test_the_rows_that_remain() -> None:
         {},
         {"name": "dirichlet", "alpha": 0.3},
         {"name": "owner_groups", "clients": 3},
+        {"name": "iid", "clients": 3, "public_per_class": 2},
         {"name": "class_sets", "clients": 2, "sets": [[0, 1], [0, 1, 2]], "per_class": 2, "public_per_class": 3},
     ],
 )
@@ -103,6 +104,31 @@ def test_clients_and_the_public_share_what_remains(partition: dict[str, Any]) ->
         assert found.class_counts(LABELS, 4).tolist() == [[2, 2, 0, 0], [2, 2, 2, 0]]
     else:
         assert held.size == len(remaining)
+        assert np.bincount(LABELS[found.public], minlength=4).tolist() == [partition.get("public_per_class", 0)] * 4
+
+
+def test_public_rows_for_any_partition() -> None:
+    """Kills: public rows that a client holds, that go by the partition or move where more are asked for; a division of
+    the rest that is another where there are none."""
+    found = {
+        (name, count): divided(experiment(1, seed=5, name=name, clients=4, public_per_class=count), dataset())
+        for name in ("iid", "shards")
+        for count in (0, 3, 6)
+    }
+    for name in ("iid", "shards"):
+        few, more = (set(found[name, count].public) for count in (3, 6))
+        assert few < more and few == set(found["iid", 3].public)
+        assert np.bincount(LABELS[found[name, 6].public]).tolist() == [6] * 4
+        assert not more & {*np.concatenate(found[name, 6].clients)}
+        assert found[name, 6].sizes().sum() == 160 - 24 and not len(found[name, 0].public)
+    config = experiment(1, seed=5, name="iid", clients=4)
+    plain = config.partition.assign(LABELS, 4)
+    assert found["iid", 0].digest == plain.digest
+    assert "public_per_class" not in config.identity()["partition"]
+    with pytest.raises(
+        ConfigError, match=r"partition.public_per_class=40: leaves clients none of a class with 40 .* to 39"
+    ):
+        divided(experiment(1, name="iid", public_per_class=40), dataset())
 
 
 def test_without_a_tail_rows_are_divided_as_before() -> None:

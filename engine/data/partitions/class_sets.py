@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -82,6 +83,12 @@ class ClassSets(Partition):
             clients.append(np.concatenate([orders[c][first : first + rows] for c in classes]))
         dropped = without(len(labels), np.concatenate([*clients, public]))
         return Assignment(tuple(clients), dropped, public=public)
+
+    def set_aside(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
+        return np.arange(0)  # they are drawn with the others
+
+    def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super().identity(written), "public_per_class": self.public_per_class}  # 0 is not its default
 
     def class_sets(self, num_classes: int) -> Sets:
         """Return the classes of each device, for data with ``num_classes`` classes.

@@ -22,6 +22,7 @@ from engine.base.section import identifying
 from engine.data.partitions.dealing import deal
 from engine.data.samples.assignment import Assignment, Parts, read_only, without
 from engine.data.samples.dataset import Dataset, largest_remainder
+from engine.data.samples.long_tail import drawn_rows
 
 MAX_DRAWS = 1000  # of a whole partition, for on_small=redraw
 
@@ -33,7 +34,7 @@ class Partition(Checked, ABC):
     clients: K. seed: of this partition, apart from the seed of the run. min_samples: the least training samples
     a client may have, enforced as on_small says: ``allow`` smaller clients (min_samples must be 0), ``redraw``
     everything, or ``repair`` by moving samples from those who hold most of a class. With ``allow`` clients may
-    be empty.
+    be empty. public_per_class: set aside by the seed before the others are divided, see :meth:`set_aside`.
     """
 
     clients: Annotated[int, Ge(1), Doc("number of clients")] = 100
@@ -50,6 +51,11 @@ class Partition(Checked, ABC):
         Neutral("allow", "does nothing"),
     ] = "allow"
 
+    public_per_class: Annotated[
+        int, Ge(0), Doc("public samples of each class, which no client holds and all may see"), Neutral(0, "is none")
+    ] = 0
+
+    names_rows: ClassVar[bool] = False  # whether it says of the data's rows, by number, who has them
     shares_rows: ClassVar[bool] = False  # whether clients may hold the same row, and one may hold it twice
     neutral: ClassVar[Mapping[str, Any]] = {}  # fields that came after the others: in no digest at these values
 
@@ -65,7 +71,15 @@ class Partition(Checked, ABC):
 
     def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """Return those fields, of all as they are ``written`` in a config, that tell how samples are divided."""
-        return identifying(written, self.neutral)
+        return identifying(written, {"public_per_class": 0, **self.neutral})
+
+    def set_aside(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
+        """Return the public ones of the training samples with ``labels`` int64 [N], sorted; the rest is divided."""
+        sizes = np.bincount(labels, minlength=num_classes)
+        least = int(sizes[sizes > 0].min())
+        rule, repair = f"leaves clients none of a class with {least} training samples", f"set it to {least - 1} or less"
+        require(self.public_per_class < least, "partition.public_per_class", self.public_per_class, rule, repair)
+        return drawn_rows(labels, np.where(sizes > 0, self.public_per_class, 0), self.seed, "public rows")
 
     @abstractmethod
     def draw(

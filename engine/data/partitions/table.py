@@ -81,6 +81,8 @@ class ClientTable(Partition):
 
     shares_rows: ClassVar[bool] = True  # where the file does, with overlap
 
+    names_rows: ClassVar[bool] = True
+
     clients: Annotated[int, Ge(0), Doc("number of clients"), Neutral(0, "takes those of the file")] = 0
     file: Annotated[str, Doc("parquet file that says who has which sample, see [partitions.md](partitions.md)")]
     overlap: Annotated[bool, Doc("allow a sample that has several lines"), Neutral(False, "refuses it")] = False

@@ -25,7 +25,7 @@ from engine.base.part_calls import calling
 from engine.base.registry import Checked
 from engine.base.section import identifying
 from engine.data.samples.assignment import read_only
-from engine.data.samples.long_tail import Tail, rows_of_tail, tail_counts
+from engine.data.samples.long_tail import Tail, drawn_rows, tail_counts
 from engine.data.samples.notes import listed, note, noting, warn
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
@@ -219,7 +219,7 @@ class Source(Checked, ABC):
         """
         if self.imbalance == 1:
             return np.arange(len(labels))
-        return rows_of_tail(labels, self._tail(labels, num_classes), seed)
+        return drawn_rows(labels, self._tail(labels, num_classes), seed, "imbalance")
 
     def _tail(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
         return tail_counts(np.bincount(labels, minlength=num_classes), self.imbalance, self.imbalance_kind)

@@ -27,11 +27,12 @@ def tail_counts(sizes: np.ndarray, factor: float, kind: Tail) -> np.ndarray:
     return counts
 
 
-def rows_of_tail(labels: np.ndarray, counts: np.ndarray, seed: int) -> np.ndarray:
+def drawn_rows(labels: np.ndarray, counts: np.ndarray, seed: int, purpose: str) -> np.ndarray:
     """Draw sorted rows int64 of ``labels`` int64 [N], ``counts[c]`` of each class c.
 
-    A class's rows are put in an order by ``seed``, and its first are kept: of a larger factor, some of the same.
+    A class's rows are put in an order by ``seed`` and ``purpose``, and its first are drawn: smaller counts draw some of
+    the same.
     """
-    rng = numpy_generator(seed, "imbalance")
+    rng = numpy_generator(seed, purpose)
     orders = [rng.permutation(np.flatnonzero(labels == c)) for c in range(len(counts))]
     return np.sort(np.concatenate([order[:count] for order, count in zip(orders, counts, strict=True)]))

@@ -41,5 +41,5 @@ class PublicRows:
 def none_set_aside(per_class: int) -> NoReturn:
     """Raise the error for ``per_class`` public rows where a partition has set none aside."""
     raise ConfigError(
-        "per_class", per_class, "asks for public samples, and there are none", "set partition.name=class_sets"
+        "per_class", per_class, "asks for public samples, and there are none", "set partition.public_per_class"
     )
