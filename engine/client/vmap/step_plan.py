@@ -28,6 +28,11 @@ class StepPlan:
     whole_head: bool  # and steps are over all rows of each client
 
     @property
+    def by_layer(self) -> bool:
+        """True if nobody sees weights as whole vectors."""
+        return self.in_place and not self.perturbed
+
+    @property
     def reads_entries(self) -> bool:
         """True if the loss or the hook has entries that clients have received or keep."""
         return self.hooked or self.perturbed or self.own_loss
@@ -54,9 +59,7 @@ def step_plans(
             dense=dense,
             hooked=hooked,
             perturbed=perturbed and phase.emit == "step",
-            in_place=local.of_phase(phase.lr).is_plain_sgd
-            and not (hooked or perturbed or full)
-            and phase.emit == "step",
+            in_place=local.of_phase(phase.lr).is_plain_sgd and not (hooked or full) and phase.emit == "step",
             draws=draws,
             own_loss=own,
             head=cached and dense is not None,

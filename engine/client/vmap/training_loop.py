@@ -95,7 +95,7 @@ class VmapLoop:
         if programs is not None:
             self._memory = programs.of(algorithm, local, self._plans, clients, received, states)
         starts = zip(*(member.start for member in members), strict=True)
-        self.stack = Stack(net, *starts, by_layer=self._plan.in_place, memory=self._memory)
+        self.stack = Stack(net, *starts, by_layer=self._plan.by_layer, memory=self._memory)
         self._rows = BlockRows(net, rows, self.stack, members, forward)
         self._own = None
         if any(plan.mapped for plan in self._plans):
@@ -116,7 +116,7 @@ class VmapLoop:
         """
         for number, (phase, plan) in enumerate(zip(self._phases, self._plans, strict=True)):
             self._plan = plan
-            self.stack.lay_out(plan.in_place)
+            self.stack.lay_out(plan.by_layer)
             for row, member in enumerate(self.members):
                 member.enter(phase)
                 if number and member.previous is not None:
@@ -314,7 +314,7 @@ class VmapLoop:
         leaves: list[Tensor] | None = None,
     ) -> list[Gradient]:
         """The gradient of each parameter, at ``leaves`` or the present ones; ``with_losses``: losses are kept too."""
-        leaves = leaves or self.stack.leaves(first, last, phase.trainable, plan.in_place)
+        leaves = leaves or self.stack.leaves(first, last, phase.trainable, plan.by_layer)
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
         if not any(trained) and not with_losses and not self.net.draws:  # which it does whatever is trained
@@ -423,9 +423,11 @@ class VmapLoop:
     def _in_place_step(self, phase: Phase, lr: Rate) -> Step:
         """Plain SGD without any gradient written out: products go straight into the weights."""
 
+        by_layer = self._plan.by_layer
+
         @torch.no_grad()
         def step(first: int, last: int, grads: list[Gradient]) -> None:
-            leaves = self.stack.leaves(first, last, phase.trainable, by_layer=True)
+            leaves = self.stack.leaves(first, last, phase.trainable, by_layer)
             for leaf, grad in zip(leaves, grads, strict=True):
                 if grad is not None:
                     descend(leaf, grad, lr)
