@@ -10,7 +10,8 @@ D <- (w - mean of w_k) / (eta a), a being the mean of the a_k, the weight of a c
 of its steps for plain SGD, K in the paper, where all clients take as many.
 
 Weights and a_k are averaged by samples, as FedAvg's are; the paper's means are uniform. ``server_lr`` is the paper's
-eta_g / (eta K), since its server steps by eta_g D. BatchNorm's statistics have no momentum.
+eta_g / (eta K), since its server steps by eta_g D. BatchNorm's statistics have no momentum. ``local.weight_decay`` is
+in D, too, and so acts up to 1/alpha times as strongly as in FedAvg.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class FedDC(FedAvg):
         return upload, {"drift": state["drift"] + update, "control": state["control"] + moved}
 
     def reference_travel(self, run: LocalRun) -> float:
-        """Return eta tau as the released code has it: the same for every client and round."""
+        """Return eta tau as the released code has it: of a client with the mean number of rows, in every round."""
         local, context = run.local, run.client.context
         rows = context.num_examples / context.num_clients
         batches = 1 if local.batch_size == "full" else math.ceil(rows / local.batch_size)

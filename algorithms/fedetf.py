@@ -15,7 +15,7 @@ beta, a temperature, is trained and averaged with the body. It is the length of 
 head's gradient g the part along E alone is taken, <g, E> E, which is SGD's step of beta. Other optimizers would turn E.
 
 The paper's projection layer is the model's last below the head, or ``model.projection=true``. Its fine-tuning of
-projection and classifier by turns is left out; ``evaluation.fine_tune_epochs`` trains body and beta.
+projection and classifier by turns is left out; ``evaluation.fine_tune_epochs`` trains all numbers of a head.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.fedbabu import orthogonal
-from engine.algorithm import Algorithm, Batch, Client, Context, Net, ParamLayout, Requires, Setting, Tensors
+from engine.algorithm import Algorithm, Batch, Client, Context, Net, ParamLayout, Pooled, Requires, Setting, Tensors
 from engine.base.declared import Doc, Ge, Gt, Neutral
 from engine.base.errors import require
 
@@ -45,8 +45,7 @@ class FedETF(FedAvg):
     requires: ClassVar[Requires] = Requires(model={"head": "linear"})
 
     def check(self, setting: Setting) -> None:
-        found, rule = setting.local.optimizer, "would not leave fedetf's classifier fixed"
-        require(found == "sgd", "local.optimizer", found, rule, "set it to sgd")
+        setting.local.demand("would not leave fedetf's classifier fixed", optimizer="sgd")
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, FedETF)
@@ -56,6 +55,12 @@ class FedETF(FedAvg):
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         layout, weights = context.layout, parent["weights"]
         return {"weights": layout.join(layout.body_of(weights), self.scale * simplex(layout.head_of(weights), layout))}
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        made, layout = super().aggregate(server, pooled, context), context.layout
+        along = F.normalize(layout.head_of(server["weights"]).to(made["weights"]), dim=0)
+        head = (layout.head_of(made["weights"]) @ along) * along  # noise on the mean (privacy) would turn it
+        return {**made, "weights": layout.join(layout.body_of(made["weights"]), head)}
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         logits = self.predict(net, batch.x)

@@ -79,7 +79,8 @@ class Ifca(Personalised, FedAvg):
         taken = F.one_hot(uploads["cluster"].long(), self.clusters).mT * uploads["rows"]  # [clusters, K] rows
         rows = taken.sum(1, keepdim=True)
         means = taken @ uploads["weights"] / rows.clamp_min(1)
-        return {**server, "models": torch.where(rows > 0, means, server["models"].double())}
+        mean = pooled.mean["weights"]  # of all models' clients, to tell runs apart by
+        return {**server, "weights": mean, "models": torch.where(rows > 0, means, server["models"].double())}
 
 
 def first_models(clusters: int, spread: float, tools: TrainingTools, given: Tensors) -> Tensors:

@@ -6,7 +6,7 @@ k, d_k = w_k - w its update and L = 1 / eta, all divided by L, the server steps 
     w <- w + sum_k p_k F_k^q d_k / sum_k p_k (F_k^q + q F_k^(q - 1) L ||d_k||^2),
 
 which for q = 0 is FedAvg. A client goes over its rows once more for F_k, in eval mode and not augmented. As in the
-released code 1e-10 is added to F_k, and L is 1 / ``local.lr`` whatever the optimizer.
+released code 1e-10 is added to F_k, and L is 1 / the round's learning rate whatever the optimizer.
 
 The paper draws clients with the probability p_k = n_k / n and sums alike; here they are drawn alike, and the sums have
 the p_k. ``weighting="uniform"`` is the released code's p_k = 1 / N.

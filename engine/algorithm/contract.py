@@ -102,8 +102,8 @@ class AdvancedHooks:
     def aggregate_with(self, server: Tensors, pooled: Pooled, compute: Compute, context: Context) -> Tensors:
         """Return the server's new entries, in place of :meth:`Algorithm.aggregate`, where that takes heavy work.
 
-        ``compute`` runs it where a GPU share is, with public rows at hand: weights of the uploads by validation, or
-        distillation, within the round.
+        ``compute`` runs it where a GPU share is, with public rows at hand: weights of single uploads (see
+        ``stack_uploads``) by validation, or distillation, within the round.
         """
         return cast("Algorithm", self).aggregate(server, pooled, context)
 
@@ -124,9 +124,9 @@ class AdvancedHooks:
     def client_setup(self, tools: ClientTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
         """Return what a client makes for itself before local training, merged into ``received`` for the round.
 
-        :meth:`start` finds it there. ``tools.net`` is at the received weights and buffers, ``tools.rows`` and
-        ``tools.rng`` are the client's. Heavy work goes here, such as a choice between received models by their losses
-        or the training of a second network; nothing of it travels or is kept.
+        :meth:`start` finds it there. ``tools.net`` is at the received weights and buffers, if there are weights;
+        ``tools.rows`` and ``tools.rng`` are the client's. Heavy work goes here, such as a choice between received
+        models by their losses or the training of a second network; nothing of it travels or is kept.
         """
         return {}
 

@@ -66,7 +66,7 @@ class Entry:
             the start of the stage, for every client, since it does not change within the stage. "derivable":
             never, since clients can compute it from what they have
         bits: what a number of it takes to send, for uploads that are quantised or signs alone. None: those of the run's
-            precision; whole numbers as much. Traffic counts such an entry as the floats that it would fill
+            precision; whole numbers as much. Traffic of rounds counts such an entry as the floats that it would fill
     """
 
     kind: Kind

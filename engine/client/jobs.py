@@ -270,13 +270,13 @@ class JobRunner:
         self.net.load(self._shared["weights"], self._shared["buffers"])
         self.net.train(False)
         seed = self.experiment.seed
-        tools = self.trainer.tools(partial(seeds.generator, seed, round=job.round))
+        tools = self.trainer.tools(lambda purpose: seeds.generator(seed, job.purposes + purpose, round=job.round))
         return at_rest(job.fn(tools, self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
 
     def _trained(self, job: TrainJob, tasks: Iterator[ClientTask]) -> Iterator[tuple[ClientTask, Attempted, float]]:
-        """Each client, its result or error, and the seconds it took: by its rows, of a common pass."""
+        """Each client, its result or error, and the seconds it took: by its rows and epochs, of a common pass."""
         configured = "loop" if job.by_loop else self.experiment.execution.executor
         assert configured != "auto", "the experiment is resolved"
         executor, _ = in_place_of(configured, not_stacked(job.algorithm, job.context), self.client_nets.differ)
@@ -292,9 +292,9 @@ class JobRunner:
         for group in [list(tasks)] if job.together or in_lanes else ([task] for task in tasks):
             began = time.perf_counter()
             results = attempt(train, group)
-            seconds, rows = time.perf_counter() - began, sum(task.indices.numel() for task in group)
-            for task, result in zip(group, results, strict=True):
-                yield task, result, seconds * task.indices.numel() / rows
+            seconds, work = time.perf_counter() - began, [work_of(task) for task in group]
+            for task, result, own in zip(group, results, work, strict=True):
+                yield task, result, seconds * own / sum(work)
 
     def _tasks(
         self,
@@ -406,6 +406,12 @@ def own_values(name: str, metric: OwnMetric, scores: Tensor, labels: Tensor) -> 
         rule = f"gives {given} for {len(labels)} test rows"
         raise RunError(f"metric {name} {rule}; return a tensor with a number for each")
     return values.double()
+
+
+def work_of(task: ClientTask) -> float:
+    """Return how much a client has to do, in rows, as a share of what others of its pass have."""
+    local = task.local
+    return task.num_examples * local.epochs if local.steps is None else local.steps
 
 
 class MappedClient:

@@ -68,6 +68,7 @@ class ComputeJob:
 
     fn: Callable[[TrainingTools, Tensors], Tensors]
     round: int
+    purposes: str = ""  # a prefix of those of its draws
 
 
 # --- results ------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from engine.client.steps.client_round import ClientProgress, ClientResult, Clien
 from engine.client.steps.entries import checked, checked_upload, is_finite, kept, not_finite, opened
 from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.training_loop import CHUNK, FineTuning, NotFinite, SequentialLoop
-from engine.client.training_tools import FlatTrainingTools
+from engine.client.training_tools import FlatTrainingTools, no_rows
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.cuda_streams import in_turn
 from engine.client.vmap.training_loop import VmapLoop
@@ -279,7 +279,7 @@ class Trainer:
         return checked(algorithm, "client_setup", made, client.context.layout)
 
     def tools(
-        self, rng: Callable[[str], torch.Generator], rows: Callable[[], Iterator[Batch]] = lambda: iter(())
+        self, rng: Callable[[str], torch.Generator], rows: Callable[[], Iterator[Batch]] = no_rows
     ) -> FlatTrainingTools:
         """The means of training beside the rounds' own, with the net as it is."""
         on_device = self.net.weights.device.type != "cpu"
@@ -292,7 +292,8 @@ class Trainer:
         client = self._aside(task, "evaluation/")
         state = self.state_of(task, client)
         phases = personalised.personalise_phases(algorithm, task.context)
-        received = {**task.sent, **(self._setup(task, state, client) if isinstance(algorithm, Personalised) else {})}
+        sets_up = isinstance(algorithm, Personalised) or overrides(algorithm, "start")  # which may read what it makes
+        received = {**task.sent, **(self._setup(task, state, client) if sets_up else {})}
         start = personalised.personal_model(algorithm, received, state, client)
         self.net.load(*start)
         self._loop(ClientProgress(task, client, received, state, start)).run_all(phases)

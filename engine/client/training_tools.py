@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from math import cos, pi
-from typing import Literal
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -22,6 +22,11 @@ from engine.data.samples.batches import orders
 from engine.data.samples.public import PublicSet, none_set_aside
 
 
+def no_rows() -> NoReturn:
+    """Raise TypeError, in place of yielding a client's rows."""
+    raise TypeError("tools.rows is for client_setup; the server has no client's rows")
+
+
 class FlatTrainingTools:
     """On the net's device; the net is in eval mode, at the weights that its maker has put into it."""
 
@@ -31,7 +36,7 @@ class FlatTrainingTools:
         rng: Callable[[str], torch.Generator],
         public: PublicSet = none_set_aside,
         recorder: Callable[[], Recorder] | None = None,
-        rows: Callable[[], Iterator[Batch]] = lambda: iter(()),
+        rows: Callable[[], Iterator[Batch]] = no_rows,
     ) -> None:
         """``recorder``: makes what captures steps of :meth:`minimise`, where they are to be. ``rows``: a client's."""
         self.net = net

@@ -175,6 +175,12 @@ def check_privacy(
     floating = any(buffer.is_floating_point() for buffer in outline(model).model.buffers())
     rule = "has running statistics, which clients would send beside the weights that privacy.clip covers"
     require(not floating, "model.name", MODELS.name_of(model), rule, "take one without, for example model.norm=group")
+    needs = [need for stage in chain for need in stage.needs]
+    branches = privacy.noise > 0 and len(needs) != len({*needs})
+    rule = "lets two stages go on from one, and the accounting is of a single line of rounds"
+    require(
+        not branches, "stages", "...", rule, "run the branches as experiments of their own, and add up their epsilons"
+    )
     poisson = privacy.noise == 0 or participation.scheme == "binomial"
     rule = "is no Poisson sampling, of which privacy's epsilon is"
     require(poisson, "participation.scheme", participation.scheme, rule, "set participation.scheme=binomial")

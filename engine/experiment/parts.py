@@ -29,7 +29,12 @@ def choices_of(experiment: Any, stages: Iterable[Any]) -> set[type]:
 def all_choices(experiment: Any) -> set[type]:
     """Return the classes that are chosen by name anywhere in an experiment as it was written."""
     written = [stage for stage in experiment.stages if stage.algorithm is not None]
-    return choices_of(experiment, [experiment, *written]) | {METRICS.find(one) for one in experiment.evaluation.metrics}
+    return choices_of(experiment, [experiment, *written]) | metrics_of(experiment)
+
+
+def metrics_of(experiment: Any) -> set[type]:
+    """Return the classes of the metrics of the user's own that an experiment evaluates."""
+    return {METRICS.find(one) for one in experiment.evaluation.metrics}
 
 
 # --- on the way -----------------------------------------------------------------------------------------

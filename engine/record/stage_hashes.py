@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from engine.base.sources import all_behind, behind, numeric_path, portable_digest, source_digest
 from engine.experiment import Experiment, Stage
-from engine.experiment.parts import choices_of
+from engine.experiment.parts import choices_of, metrics_of
 
 CODE = "code"  # the name of :func:`code_of` among a run's numerics
 
@@ -59,7 +59,7 @@ def stage_hash(
 
 def code_of(*experiments: Experiment) -> str:
     """Return 16 hex digits of the code that runs of ``experiments`` go through, all of their stages."""
-    choices = {choice for one in experiments for choice in choices_of(one, one.chain)}
+    choices = {choice for one in experiments for choice in choices_of(one, one.chain) | metrics_of(one)}
     text = json.dumps(_sources(choices), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -70,7 +70,7 @@ def sources_of(*experiments: Experiment) -> str:
     They leave out what :func:`code_of` has beside the sources: versions of installed packages, and the form that this
     version of Python gives a syntax tree.
     """
-    choices = {choice for one in experiments for choice in choices_of(one, one.chain)}
+    choices = {choice for one in experiments for choice in choices_of(one, one.chain) | metrics_of(one)}
     modules = {*numeric_path(), *(module for choice in choices for module in behind(choice))}
     text = json.dumps({module: portable_digest(module) for module in sorted(modules)})
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -84,7 +84,7 @@ class Recorder:
             "update_norm": update_norm,
             "weights_sha256": weights_sha256(server["weights"], server["buffers"]),
             "floats_up": sum(row["floats_up"] for row in rows),
-            "floats_down": (len(rows) + len(trained.dropped)) * trained.floats_down,
+            "floats_down": sum(row["floats_down"] for row in rows),
             "scalars": [(name, float(tensor)) for name, tensor in server.items() if kinds.get(name) is Kind.SCALAR],
             "seconds": seconds,
         }
@@ -104,7 +104,7 @@ class Recorder:
         counts = federation.population.class_counts()[federation.population.drawn_from]
         ended = lineage.stopping.ended
         clients = len(federation.population.clients)
-        drawn = expected_cohort(clients, experiment.participation) / clients  # who is there is no secret
+        drawn = expected_cohort(clients, experiment.participation) / clients  # availability is taken as public
         return self._folder.summarise(
             experiment,
             {
@@ -121,7 +121,6 @@ class Recorder:
                 **label_entropies(experiment, counts),
                 **skew(counts),
                 "epsilon": experiment.privacy.epsilon(drawn, federation.ends[-1]),  # whether or not it ended early
-                **label_entropies(experiment, federation.population.class_counts()[federation.population.drawn_from]),
                 "data_sha256": self.data,
                 "stages": {
                     one.name: stage_hash(experiment, one, lineage.numerics, self.divided) for one in lineage.chain

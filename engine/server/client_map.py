@@ -107,12 +107,14 @@ class EveryClient:
 class ServerSide:
     """``compute`` of the contract."""
 
-    def __init__(self, pool: Pool, context: Context) -> None:
+    def __init__(self, pool: Pool, context: Context, purposes: str = "") -> None:
+        """``purposes``: a prefix that sets the draws of one hook of a round apart from another's."""
         self._pool = pool
         self._context = context
+        self._purposes = purposes
 
     def __call__(self, fn: Callable[..., Tensors], shared: Tensors) -> Tensors:
-        job = ComputeJob(fn, self._context.round)
+        job = ComputeJob(fn, self._context.round, self._purposes)
         call = Call(label="server-side training", args=())
         [made] = self._pool.run("compute", shared, job, [call], f"round {job.round}")
         return copied(made, torch.device("cpu"))  # of a worker in this process it may be what it goes on with

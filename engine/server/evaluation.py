@@ -13,11 +13,11 @@ from typing import Literal
 from engine.algorithm import Algorithm, Tensors
 from engine.algorithm.personalised import has_global_model, personalise_phases
 from engine.client.messages import OwnScores, PersonalJob, Scores
-from engine.record import measures
 from engine.record.checkpoints import Position
 from engine.record.run_folder import Row
 from engine.record.stage_states import StageStates
 from engine.record.tables import Table
+from engine.server import measures
 from engine.server.broadcast import addressed, block_calls, broadcast
 from engine.server.evaluation_schedule import OF_HELD_OUT, EvaluationSchedule
 from engine.server.federation import Federation

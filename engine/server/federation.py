@@ -86,7 +86,7 @@ class Federation:
         self.model_layout = net.layout
         self.largest_layout = ClientNets(experiment, dataset, net).largest.layout  # of the clients' networks
         drawn = mean_cohort(self.population.drawn_from, experiment.participation)
-        self._expected_cohort = expected_without_dropped(drawn, experiment.work)
+        self._expected_cohort = expected_without_dropped(drawn, len(self.population.drawn_from), experiment.work)
         self.fresh: Tensors = {"weights": net.weights, "buffers": net.buffers}
 
     def layout(self, number: int) -> ParamLayout:

@@ -36,7 +36,7 @@ def rehearse(federation: Federation, stage: Stage, server: Tensors, context: Con
     local = stage.local.model_copy(update={"epochs": 1, "steps": twice.STEPS})
     job = replace(job, local=local, probe=True, keep_models=True, drop=True)
     received = broadcast(algorithm, server, context)
-    compute = ServerSide(federation.pool, context)
+    compute = ServerSide(federation.pool, context, "aggregate/")
     call = Call(label=f"clients {ids}", args=(ids, addressed(federation, algorithm, server, ids, context), who))
     [(results, doubt)] = federation.pool.run("twice", received, job, [call], what="a round twice")
     if doubt:

@@ -159,7 +159,7 @@ class RoundRunner:
         mean_buffers = trained.sum.mean_buffers() if algorithm.shares_buffers else buffers
         hook = "aggregate_with" if overrides(algorithm, "aggregate_with") else "aggregate"
         with on_the_server(f"round {context.round}: {type(algorithm).__name__}.{hook}", server):
-            compute = ServerSide(self._federation.pool, context)
+            compute = ServerSide(self._federation.pool, context, "aggregate/")
             made = algorithm.aggregate_with(server, pooled, compute, context) | {"buffers": mean_buffers}
         return validated(self._federation, number, context.round - 1, algorithm, hook, made)
 

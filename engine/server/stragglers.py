@@ -25,9 +25,16 @@ def work_of(seed: int, round: int, clients: Iterable[int], work: Work, local: Lo
     return {client: int(seeds.numpy_generator(*key).integers(low, high + 1)) for client, key in keys.items()}
 
 
-def expected_without_dropped(cohort: float, work: Work) -> float:
-    """Return how many of ``cohort`` clients, a mean, are expected to train: exact where it is the same each round."""
-    return cohort - _share_of(cohort, work) if work.cut == "drop" else cohort
+def expected_without_dropped(cohort: float, clients: int, work: Work) -> float:
+    """Return how many of ``cohort`` clients, a mean, of all ``clients`` are expected to train.
+
+    Where stragglers are drawn in each round, it is exact for a cohort of one size.
+    """
+    if work.cut == "partial":
+        return cohort
+    return (
+        cohort * (1 - _share_of(clients, work) / clients) if work.drawn == "run" else cohort - _share_of(cohort, work)
+    )
 
 
 def _share_of(clients: float, work: Work) -> int:

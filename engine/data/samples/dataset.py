@@ -164,8 +164,8 @@ class Source(Checked, ABC):
         float,
         Ge(1),
         Doc(
-            "long tail of the rows that clients are given: the first class has this many times those of the last; "
-            "which ones is drawn by `partition.seed`"
+            "long tail of the rows that are divided, public ones included: the first class has this many times those "
+            "of the last; which ones is drawn by `partition.seed`"
         ),
         Neutral(1, "leaves none out"),
     ] = 1.0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.client.messages import Scores, scores_of
-from engine.record import measures
+from engine.server import measures
 
 CLASSES = 9
 NEVER, WITHOUT_ROWS = 8, 7  # classes: never predicted; without test rows
