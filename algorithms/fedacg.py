@@ -6,8 +6,8 @@ D their mean update
     m <- lambda m + D,      w <- w + m.
 
 With ``server_lr=1`` the new w is thus the mean of the clients' weights, and m the step from the old w to it. The mean
-is by samples; the paper's is uniform. BatchNorm's statistics have no momentum. The released code adds 0.001 ||y - w||^2,
-without the half: mu = 0.002.
+is by samples; the paper's is uniform. BatchNorm's statistics have no momentum. The released code adds
+0.001 ||y - w||^2, without the half: mu = 0.002.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedlc": [{}, {"tau": 0.3}],
     "fedsam": [{}, {"rho": 0.5}],
     "ifca": [{}],
-    "fedala": [{}, {"layers": 2}, {"mix_lr": 0.1}, {"mix_rows": 0.5}],
+    "fedala": [{}, {"mix_lr": 0.1}, {"mix_rows": 0.5}],
     "fedrs": [{}, {"alpha": 0.9}, {"alpha": 0.0}],
     "clsprox": [{}, {"mu": 1.0}],
     "clsnorm": [{"mu": 1.0}],  # its default is FedAvg, and what it demands of the model does the rest

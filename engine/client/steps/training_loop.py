@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, count, islice
 
 import torch
@@ -189,10 +188,7 @@ class SequentialLoop:
         step = _optimizer(weights, local, self.progress.lr)
         plain = self._is_plain(phase)
         perturbation, hook = (
-            partial(getattr(self.algorithm, name), received=received, state=state, client=client)
-            if self._acts(name, phase)
-            else None
-            for name in VECTOR_HOOKS
+            getattr(self.algorithm, name) if self._acts(name, phase) else None for name in VECTOR_HOOKS
         )
         steps = 0
         for chunked in inputs:
@@ -204,10 +200,10 @@ class SequentialLoop:
                 grad = self._grad(net, batch_of, chunked, phase)
                 if perturbation is not None:
                     before = weights.clone()
-                    weights.add_(perturbation(grad, before))
+                    weights.add_(perturbation(grad, before, received, state, client))
                     grad = self._grad(net, batch_of, chunked, phase)
                     weights.copy_(before)
-                step(grad if hook is None else hook(grad, weights))
+                step(grad if hook is None else hook(grad, weights, received, state, client))
             steps += 1
             if self.stops_unless_finite and not is_finite(self.net.weights):
                 raise NotFinite(self.progress.steps + steps)
