@@ -37,6 +37,7 @@ from engine.algorithm import (
     ModelState,
     Phase,
     PhaseResult,
+    Setting,
     Tensors,
     idle_when,
 )
@@ -51,6 +52,10 @@ class APFL(PersonalModel, FedAvg):
     adaptive: Annotated[bool, Doc("let each client's share follow its gradient")] = True
 
     entries: ClassVar[Entries] = {**PersonalModel.entries, "alpha": Kind.SCALAR}
+
+    def check(self, setting: Setting) -> None:
+        rule = "is not for apfl, whose own models take steps of a part of their gradient"
+        setting.local.demand(rule, optimizer="sgd", clip_norm=None)
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         alpha = parent.get("alpha", received["weights"].new_tensor(self.alpha))

@@ -1,7 +1,7 @@
 """FedSAM: clients look for flat minima by sharpness-aware minimisation (Qu et al. 2022, arXiv:2206.02618, Alg. 1).
 
 A step's gradient is taken at w + rho g / ||g||, where g is that of the same rows at w: two passes. The norm is that of
-what the phase trains.
+what the phase trains. BatchNorm's running statistics see both passes, and so move twice a step.
 """
 
 from __future__ import annotations

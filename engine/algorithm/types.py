@@ -73,6 +73,11 @@ class Entry:
     traffic: Traffic = "round"
     bits: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse bits that are no number of them, with a ValueError."""
+        if self.bits is not None and (type(self.bits) is not int or self.bits < 1):
+            raise ValueError(f"bits={self.bits!r}: must be a whole number of at least 1; None is the run's precision")
+
 
 Entries = Mapping[str, Kind | Entry]  # a plain kind stands for Entry(kind), with traffic in every round
 

@@ -400,7 +400,7 @@ class JobRunner:
 
 def own_values(name: str, metric: OwnMetric, scores: Tensor, labels: Tensor) -> Tensor:
     """Return an own metric's numbers of rows, float64 [n]; raises :class:`RunError` for what are none."""
-    values = metric.value(scores=scores, labels=labels)
+    values = metric.value(scores=scores.clone(), labels=labels.clone())  # which it may write into
     if not isinstance(values, Tensor) or values.shape != labels.shape:
         given = f"shape {[*values.shape]}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
         rule = f"gives {given} for {len(labels)} test rows"

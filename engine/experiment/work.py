@@ -111,8 +111,8 @@ class Work(Section):
         rule, repair = "says all, so that nothing is drawn", "set work.table=null, or leave the draw out"
         require(self.table is None or not self.is_drawn, TABLE, "...", rule, repair)
         some = self.stragglers is not None and self.stragglers < 1
-        rule = "would leave nobody, unless work.stragglers is a share below 1"
-        require(self.cut == "partial" or some, "cut", self.cut, rule, "for example work.stragglers=0.5")
+        rule = "is for a share of stragglers below 1, and would leave nobody else"
+        require(self.cut == "partial" or some, "cut", self.cut, rule, "set work.stragglers, for example to 0.5")
         return self
 
     def identity(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Work(Section):
     def check(self, local: Local) -> None:
         """Refuse numbers that do not go with what ``local`` says."""
         low, high = self.span(local)
-        rule = f"must be at most {high}, the most that is drawn"
-        require(not self.is_drawn or low <= high, "work.low", low, rule, "lower it, or set work.high")
+        rule = f"must be at most {high}, the most that is drawn: work.high, or what local says, rounded down"
+        require(not self.is_drawn or low <= high, "work.low", low, rule, "lower it, or raise work.high")
         parts = [one for one in self.numbers if local.steps is not None and not isinstance(one, int)]
         require(not parts, TABLE, parts[:1], "must have whole numbers, for local.steps is set", "round them")

@@ -118,14 +118,22 @@ def seconds_until(
     return [totals[bisect_right(keys, (order[stage], round))] if stage in order else None for stage, round in places]
 
 
+CUT = ("batch_size", "last_batch")  # fields of ``local`` that say how rows are cut into batches
+
+
 def _rows_per_step(folder: Path, experiment: Mapping[str, Any], clients: pd.DataFrame) -> list[float]:
     """Return the mean rows of a batch of each row's client."""
-    here = list(zip(clients["stage"], clients["samples"], strict=True))
+    here = list(zip(clients["stage"], clients["round"], clients["samples"], strict=True))
     try:
         own = {stage["name"]: stage.get("local") for stage in experiment["stages"]} or {"train": {}}
-        local = {stage: {**experiment["local"], **(changed or {})} for stage, changed in own.items()}
-        cut = {name: (one["batch_size"], one["last_batch"]) for name, one in local.items()}
-        mean = {(stage, rows): fmean(batch_sizes(rows, *cut[stage]) or [0]) for stage, rows in {*here}}
+        cut = {}
+        for stage, round in {place[:2] for place in here}:
+            local = {**experiment["local"], **(own[stage] or {})}
+            for change in experiment["schedule"]:
+                if change["round"] <= round:
+                    local |= {name: change["set"].get(f"local.{name}", local[name]) for name in CUT}
+            cut[stage, round] = [local[name] for name in CUT]
+        mean = {place: fmean(batch_sizes(place[2], *cut[place[:2]]) or [0]) for place in {*here}}
     except (KeyError, TypeError, ValueError) as error:
         path = folder / "experiment.yaml"
         raise RunFolderError(f"{path} cannot be read (its batches are not of this version: {error!r})") from None

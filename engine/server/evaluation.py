@@ -6,6 +6,7 @@ Which measurements are due: ``evaluation_schedule.py``.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -21,7 +22,7 @@ from engine.server import measures
 from engine.server.broadcast import addressed, block_calls, broadcast
 from engine.server.evaluation_schedule import OF_HELD_OUT, EvaluationSchedule
 from engine.server.federation import Federation
-from engine.server.stopping import Stopping
+from engine.server.stopping import Stopping, figure_of
 from engine.worker import cost
 from engine.worker.pool import Call
 
@@ -61,6 +62,10 @@ class Evaluation:
 
     def _end_by(self, at: Position, row: Row) -> None:
         """Let a headline end the run, if there is a rule by which it does."""
+        stop = self._federation.experiment.stop
+        figure = figure_of(row, stop.metric)
+        if stop.patience is not None and (figure is None or math.isnan(figure)):
+            log.warning("round %d: %s is no number: no progress, as stop.patience counts it", at.round, stop.metric)
         self.stopping.note(at.stage, [row])
         if self.stopping.at(at):
             assert self.stopping.ended is not None

@@ -64,8 +64,8 @@ class RoundRunner:
         server = validated(federation, number, round - 1, algorithm, "before_round", made)
         trained = TrainResult(dropped=federation.dropped(round))
         if not cohort:
-            log.warning("round %d: nobody trains, so there is nothing to learn from", round)
             if federation.experiment.privacy.noise == 0:  # with noise, that nobody was drawn must not show
+                log.warning("round %d: nobody trains, so there is nothing to learn from", round)
                 return server, trained
             return self._aggregated(number, algorithm, server, trained, context, buffers), trained
         if number not in self._tried:

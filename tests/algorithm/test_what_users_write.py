@@ -156,6 +156,9 @@ def test_quantised_uploads_are_counted_by_their_bits(
     execution = {"actors": 0, "device": "cpu", "precision": precision}
     run = drive(tmp_path, experiment(algorithm={"name": "quantised"}, rounds=1, execution=execution))
     size, buffers = run.driver.layout.size, run.driver.layout.buffers
+    for wrong in (0, -1, 1.5, "8", True):
+        with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+            Entry(Kind.VECTOR, bits=wrong)  # type: ignore[arg-type]
     clients = len(SIZES)
     assert run.summary["floats_up"] == clients * (-(-size // share) + 1 + buffers)
     assert run.summary["floats_down"] == clients * (size + buffers)

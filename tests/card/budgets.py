@@ -39,8 +39,8 @@ cbfl              | lanes       |     22.5     1      0    0.5 |      149     0 
 cbfl, crop_flip   | loop        |      107     0      0    0.5 |       77     0     15      5
 cbfl, crop_flip   | block_graph |    6.375  0.25      0  0.125 |       67     0     12      5
 cbfl's generator  | loop        |      107     0      0      0 |        0     0      0      0
-ccvr              | loop        |        0     0      0      0 |     1692     0    106     48
-evaluation        | loop        |        0     0      0      0 |       32     0      3      2
+ccvr              | loop        |        0     0      0      0 |     1700     0    106     48
+evaluation        | loop        |        0     0      0      0 |       40     0      3      2
 """
 
 

@@ -308,8 +308,8 @@ def test_equal_work_is_in_no_digest(tmp_path: Path) -> None:
     [
         ({"low": 3}, "work.low=3: must be at most 2, the most that is drawn"),
         ({"low": 3, "high": 2}, "work.low=3: must be at most 2, the most that is drawn"),
-        ({"cut": "drop"}, "work.cut=drop: would leave nobody, unless work.stragglers is a share below 1"),
-        ({"cut": "drop", "stragglers": 1}, "work.cut=drop: would leave nobody"),
+        ({"cut": "drop"}, "work.cut=drop: is for a share of stragglers below 1"),
+        ({"cut": "drop", "stragglers": 1}, "work.cut=drop: is for a share of stragglers"),
         ({"table": [1, 2], "stragglers": 0.5}, "work.table=...: says all, so that nothing is drawn"),
         ({"table": [1, 2]}, "work.table=...: is for clients 0 to 1, and clients are 0 to 19"),
         ({"table": [1, 0]}, "work.table=[1, 0]: must be the path of a table, or a list with a number above 0"),
