@@ -76,11 +76,13 @@ class Ifca(Personalised, FedAvg):
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         assert pooled.stacked is not None
         uploads = {name: tensor.double() for name, tensor in pooled.stacked.items()}
-        taken = F.one_hot(uploads["cluster"].long(), self.clusters).mT * uploads["rows"]  # [clusters, K] rows
+        chosen, models = uploads["cluster"].long(), server["models"].double()
+        taken = F.one_hot(chosen, self.clusters).mT * uploads["rows"]  # [clusters, K] rows
         rows = taken.sum(1, keepdim=True)
         means = taken @ uploads["weights"] / rows.clamp_min(1)
-        mean = pooled.mean["weights"]  # of all models' clients, to tell runs apart by
-        return {**server, "weights": mean, "models": torch.where(rows > 0, means, server["models"].double())}
+        update = uploads["rows"] @ (uploads["weights"] - models[chosen]) / rows.sum()  # tells runs apart, no more
+        weights = server["weights"] + update
+        return {**server, "weights": weights, "models": torch.where(rows > 0, means, models)}
 
 
 def first_models(clusters: int, spread: float, tools: TrainingTools, given: Tensors) -> Tensors:

@@ -92,6 +92,6 @@ def test_ifca_averages_by_model() -> None:
         "cluster": torch.tensor([2.0, 0.0, 2.0]),
         "rows": torch.tensor([1.0, 5.0, 3.0]),
     }
-    server = {"models": torch.tensor([[10.0], [20.0], [30.0]])}
-    made = Ifca(clusters=3).aggregate(server, Pooled({"weights": torch.zeros(1)}, 9.0, 3, stacked, (0, 1, 2)), None)  # type: ignore[arg-type]
+    server = {"models": torch.tensor([[10.0], [20.0], [30.0]]), "weights": torch.tensor([50.0])}
+    made = Ifca(clusters=3).aggregate(server, Pooled({}, 9.0, 3, stacked, (0, 1, 2)), None)  # type: ignore[arg-type]
     assert made["models"].flatten().tolist() == [4.0, 20.0, (1 + 3 * 7) / 4]
