@@ -51,8 +51,8 @@ def test_every_fault_has_its_place() -> None:
 def test_a_fault_is_there_for_as_long_as_it_is_planted() -> None:
     """Kills: a fault that goes on in the next test, one that is planted beside the function that is called."""
     entries = {"a": torch.ones(2, 3)}
-    right = "return sum(math.prod(tensor.shape) for tensor in entries.values())"
-    with planted(right, right.replace("sum(", "1 + sum(")):
+    right = "total += numbers if bits is None else math.ceil("
+    with planted(right, right.replace("numbers", "1 + numbers")):
         assert floats(entries) == 7
     assert floats(entries) == 6
 
