@@ -167,6 +167,8 @@ class ParamLayout:
     def part(self, where: slice) -> ParamLayout:
         """Return the layout of the numbers ``where`` (a slice without a step) of a weight vector."""
         start, stop, _ = where.indices(self.size)
+        if stop - start == self.size:
+            return self
         body = max(0, min(stop, self.body) - start)
         parameters = tuple(  # those outside have their names, too, and no numbers
             (name, min(max(first, start), stop) - start, min(max(last, start), stop) - start)

@@ -3,7 +3,7 @@
 It is computed from a finished run's tables. A round lasts as long as its slowest client takes to receive, to train and
 to send, one after the other; an exchange outside rounds as long as its slowest client takes to receive and to send. The
 server and evaluations take no time, and neither do clients that failed. A step counts as the mean batch of a pass over
-the client's rows (``local.batch_size`` as the stage begins with it), whatever a method computes in it.
+the client's rows (``local.batch_size`` as it is in the round), whatever a method computes in it.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class SequentialLoop:
             self.progress.enter(phase)
             if number:
                 self._load_start()
-            remembers = has_starts or phase.name or any(self._acts(hook, phase) for hook in VECTOR_HOOKS)
+            remembers = has_starts or phase.name or self._is_hooked(phase)
             self._start = self.net.weights.clone() if remembers else None
             self.run(phase)
             if self._start is not None and (phase.name or has_starts):
@@ -117,6 +117,10 @@ class SequentialLoop:
 
     def _acts(self, hook: str, phase: Phase) -> bool:
         return acts(self.algorithm, hook, self.progress.client.context, phase.name)
+
+    def _is_hooked(self, phase: Phase) -> bool:
+        """Return whether a hook of the algorithm's sees gradients as vectors."""
+        return any(self._acts(hook, phase) for hook in VECTOR_HOOKS)
 
     def _load_start(self) -> None:
         """Put into the net what the phase starts from, if that is not what the one before ended with."""
@@ -213,8 +217,7 @@ class SequentialLoop:
     def _is_plain(self, phase: Phase) -> bool:
         """Return whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
         is_small = self.progress.order.batch_size(phase) != "full"
-        hooked = any(self._acts(hook, phase) for hook in VECTOR_HOOKS)
-        return self.local.of_phase(phase.lr).is_plain_sgd and is_small and not hooked
+        return self.local.of_phase(phase.lr).is_plain_sgd and is_small and not self._is_hooked(phase)
 
     def _emit(self, net: Net, batch_of: BatchOf, inputs: Iterator[Sequence[Inputs]], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]

@@ -75,6 +75,8 @@ class Partition(Checked, ABC):
 
     def set_aside(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
         """Return the public ones of the training samples with ``labels`` int64 [N], sorted; the rest is divided."""
+        if self.public_per_class == 0:  # no draw, nor a pass over the labels for each class
+            return np.arange(0)
         sizes = np.bincount(labels, minlength=num_classes)
         least = int(sizes[sizes > 0].min())
         rule, repair = f"leaves clients none of a class with {least} training samples", f"set it to {least - 1} or less"
