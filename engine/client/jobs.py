@@ -56,6 +56,7 @@ from engine.client.steps.entries import at_rest, copied, floats, not_finite, ope
 from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.training_loop import RESIDENT_BYTES
 from engine.client.trainer import HELD_CLIENTS, Trainer
+from engine.client.vmap.compiled_step import Compiler
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.client.vmap.cuda_streams import Lane
 from engine.data import Assignment, Dataset
@@ -104,7 +105,8 @@ class JobRunner:
         public = PublicRows(rows, torch.tensor(assignment.public, device=self.device))
         self.forward = partial(precision.forward, experiment.execution)
         captures = experiment.execution.executor in CAPTURING
-        programs = Programs(partial(CudaRecorder, self.device)) if captures else None
+        compiler = Compiler() if experiment.execution.compiled else None
+        programs = Programs(partial(CudaRecorder, self.device), compiler=compiler) if captures else None
         beside = (
             [Lane(self.device) for _ in range(experiment.execution.lanes)] if experiment.execution.lanes > 1 else []
         )

@@ -120,7 +120,7 @@ def _replayed(
 
     def step(own: Inputs) -> None:
         grads = torch.autograd.grad(loss(*own.rows.values()), leaves)
-        optimize(0, 1, torch.cat([grad.reshape(-1) for grad in grads])[None], lr)
+        optimize(0, 1, vector[None], torch.cat([grad.reshape(-1) for grad in grads])[None], lr)
 
     for own in inputs:
         program.step("", step, own)

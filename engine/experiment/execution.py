@@ -11,14 +11,18 @@ import torch
 from engine.base.declared import Doc, Ge, Gt, Le, Neutral
 from engine.base.errors import ConfigError, require
 from engine.base.section import Section
-from engine.experiment.executor_policy import CAPTURING, STACKING, default_executor
+from engine.experiment.executor_policy import CAPTURING, STACKING, default_executor, default_lanes
 from engine.models import ModelSpec
 
 MOST_THREADS = 1024
 MOST_LANES = 32  # connections that a GPU takes at most from one process
 MOST_SECONDS = 1e9  # what a lock can wait for has an end
 
-NEUTRAL = {"tf32": False, "autocast": "none"}  # fields of Execution that are in no digest at these values
+NEUTRAL = {
+    "tf32": False,
+    "autocast": "none",
+    "compiled": False,
+}  # fields of Execution that are in no digest at these values
 IDENTITY = ("executor", "precision", *NEUTRAL, "device", "threads", "block")  # the fields of Execution that change bits
 
 
@@ -28,8 +32,9 @@ class Execution(Section):
     executor: Annotated[
         Literal["auto", "loop", "block", "graph", "block_graph"],
         Doc(
-            "how the clients of a block are trained, see [Executors](#executors); auto: block for `logistic` and "
-            "`mlp` on a CPU with numbered batches, else loop"
+            "how the clients of a block are trained, see [Executors](#executors); auto, with numbered batches: block "
+            "for `logistic` and `mlp` on a CPU, and graph on a GPU, there in process with 8 lanes for small networks; "
+            "else loop"
         ),
     ] = "auto"
     precision: Annotated[Literal["float32", "float64"], Doc("of weights and arithmetic")] = "float32"
@@ -46,6 +51,14 @@ class Execution(Section):
         ),
         Neutral("none", "is exact"),
     ] = "none"
+    compiled: Annotated[
+        bool,
+        Doc(
+            "let torch's compiler put the operations of a step together before it is captured, for batches of "
+            "`local.batch_size` under `block_graph`; the first round takes a minute longer, once for each machine"
+        ),
+        Neutral(False, "is operation by operation"),
+    ] = False
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
         Doc("auto: cuda where actors have a share of a GPU, or in process where there is one"),
@@ -130,14 +143,21 @@ class Execution(Section):
             "needs a share of a GPU for each actor",
             "set execution.gpus_per_actor, for example to 0.25",
         )
-        for field, neutral in NEUTRAL.items():
+        for field in ("tf32", "autocast"):
             require(
-                self.precision == "float32" or getattr(self, field) == neutral,
+                self.precision == "float32" or getattr(self, field) == NEUTRAL[field],
                 field,
                 getattr(self, field),
                 f"computes in less than float32, and execution.precision={self.precision} asks for more",
                 "leave it out, or set execution.precision=float32",
             )
+        require(
+            not self.compiled or self.executor == "block_graph",
+            "compiled",
+            self.compiled,
+            f"is for captured steps of several clients, and execution.executor is {self.executor}",
+            "set execution.executor=block_graph, or leave it out",
+        )
         require(
             self.lanes == 1 or self.executor == "graph",
             "lanes",
@@ -197,11 +217,15 @@ class Execution(Section):
         if device == "auto":
             cuda = self.gpus_per_actor > 0 or (self.actors == 0 and torch.cuda.is_available())
             device = "cuda" if cuda else "cpu"
+        lanes = {}
         if executor == "auto":
             executor = default_executor(models, batch_sizes, device)
+            count = default_lanes(models) if executor == "graph" and self.actors == 0 else 1
+            if count > 1 and self.block == "auto":
+                lanes = {"block": count, "lanes": count}
         if (device, executor) == (self.device, self.executor):
             return self
-        resolved = self.model_copy(update={"device": device, "executor": executor})
+        resolved = self.model_copy(update={"device": device, "executor": executor, **lanes})
         try:
             resolved._check_device()
         except ConfigError as error:

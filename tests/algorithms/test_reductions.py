@@ -352,7 +352,11 @@ def test_reduces_to_fedavg(
 
 def test_the_ways_of_executors_differ(run_of: RunOf) -> None:
     """Kills: rows under ``block`` that are run by ``loop`` after all; an executor of ``auto`` that no row is under."""
-    assert set(get_args(get_type_hints(default_executor)["return"])) == {"loop", "block"}
+    assert set(get_args(get_type_hints(default_executor)["return"])) == {
+        "loop",
+        "block",
+        "graph",
+    }
     shas = {run_of(experiment(execution={"executor": executor})).sha for executor in ("loop", "block")}
     assert len(shas) == 2
 

@@ -43,7 +43,6 @@ from engine.client.vmap.steps import descend, optimizer
 from engine.data import Dirichlet
 from engine.data.samples.batches import Rows, batch_sizes
 from engine.experiment import Experiment, Local
-from engine.experiment.executor_policy import default_executor
 from engine.models import MLP
 from tests.support.bench import Bench
 from tests.support.outcomes import SHORT, come_to
@@ -459,7 +458,7 @@ def test_clients_of_many_sizes_are_captured_seldom() -> None:
         for _ in range(5):
             batches = [[size for size in batch_sizes(rows, 50, "keep") if size > 1] for rows in sizes]
             left = [iter(own) for own in batches]
-            for first, last in lockstep(batches):
+            for first, last, _ in lockstep(batches):
                 (size,) = {next(left[client]) for client in range(first, last)}
                 stepped(program, size, bucket=(first, last))
     assert len(program._uses) > 3 * cuda_graph.GRAPHS
@@ -613,7 +612,7 @@ def test_stacked_optimizers_are_those_of_torch(local: Local, as_tensor: bool) ->
     step = optimizer(local, weights, rate, Memory(), "all")
     for number, grad in enumerate(grads):
         last = 3 if number % 2 else 2  # the third client takes part in every other step
-        step(0, last, grad[:last].clone())
+        step(0, last, weights[:last], grad[:last].clone())
         for row in range(last):
             single[row].grad = grad[row]
             theirs[row].step()
@@ -666,11 +665,6 @@ def test_lanes_are_graphs_and_no_other_run() -> None:
     ):
         with pytest.raises(ConfigError, match=message.format(rule, repair)):
             Experiment(execution={**execution, "lanes": 4, **changes})
-
-
-def test_auto_captures_nothing() -> None:
-    """Kills: a default that nobody has measured."""
-    assert default_executor([MLP()], [32], "cuda") == "loop"
 
 
 # --- CUDA -----------------------------------------------------------------------------------------------

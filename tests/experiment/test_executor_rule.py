@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.experiment import Experiment
+from engine.experiment import Execution, Experiment
 from engine.experiment.executor_policy import default_executor
 from engine.models import MODELS
 from engine.record.run_folder import RunFolder
@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = {
 def test_the_rule(name: str, device: str) -> None:
     """Kills: a rule that looks at anything but models, batches and the kind of device."""
     model = MODELS.build({"name": name})
-    wanted = "block" if device == "cpu" and name in DENSE else "loop"
+    wanted = "graph" if device == "cuda" else "block" if name in DENSE else "loop"
     assert default_executor([model], [32], device) == wanted
     assert default_executor([model, model], [32, 8], device) == wanted
     assert default_executor([model], [32, "full"], device) == "loop"
@@ -45,7 +45,25 @@ def test_networks_of_linear_layers_are_stacked() -> None:
 def test_clients_of_different_models_go_alone() -> None:
     """Kills: a stack of weights of two lengths."""
     mlp, wider = (MODELS.build({"name": "mlp", "hidden": [units]}) for units in (8, 9))
-    assert default_executor([mlp, wider], [32], "cpu") == "loop"
+    assert default_executor([mlp, wider], [32], "cpu") == default_executor([mlp, wider], [32], "cuda") == "loop"
+
+
+def test_on_a_gpu_small_networks_have_lanes() -> None:
+    """Kills: a default by the executor that is the slowest there; lanes whose memory a large network has not; a block
+    or an executor of the user's that is overruled; lanes without a block to fill them."""
+
+    def resolved(model: str, **execution: Any) -> Execution:
+        spec = MODELS.build({"name": model})
+        return Execution(**{"device": "cuda", **execution}).resolve([spec], [32])
+
+    for model in ("mlp", "cnn", "resnet20"):
+        found = resolved(model)
+        assert (found.executor, found.lanes, found.block) == ("graph", 8, 8)
+    for model in ("resnet18", "resnet50"):
+        found = resolved(model)
+        assert (found.executor, found.lanes, found.block) == ("graph", 1, "auto")
+    assert resolved("cnn", block=3).lanes == resolved("cnn", actors=2, gpus_per_actor=0.5).lanes == 1
+    assert resolved("cnn", executor="graph").lanes == 1
 
 
 AUTO: list[tuple[dict[str, Any], str]] = [

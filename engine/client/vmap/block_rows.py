@@ -55,7 +55,7 @@ class BlockRows:
         self._forward = forward
 
     def steps(
-        self, phase: Phase, batches: Sequence[Sequence[Tensor]], draws: bool
+        self, phase: Phase, batches: Sequence[Sequence[Tensor]], draws: bool, compiles: bool = False
     ) -> Iterator[tuple[int, int, Sequence[Inputs]]]:
         """Yield each step of a pass: clients [first, last), and what its chunks are given.
 
@@ -63,11 +63,12 @@ class BlockRows:
         positions within each client's rows of the phase.
 
         batches: of each client, positions within its rows of the phase. draws: whether the algorithm draws for a step.
+        compiles: whether steps of the usual size are of few different numbers of clients.
         """
         is_full, place = self._members[0].order.batch_size(phase) == "full", self._places(phase)
         steps = [
             (first, last, chunks(positions) if is_full else (positions,))
-            for first, last, positions in self._positions(phase, batches)
+            for first, last, positions in self._positions(phase, batches, compiles)
         ]
         drawn = [self._drawn(first, last, own, phase, draws) for first, last, chunked in steps for own in chunked]
         inputs = map(place, self._with_constants(on_device(drawn, self._net.weights.device)))
@@ -133,13 +134,17 @@ class BlockRows:
 
     # --- a pass -----------------------------------------------------------------------------------------
 
-    def _positions(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Tensor]]:
+    def _positions(
+        self, phase: Phase, batches: Sequence[Sequence[Tensor]], compiles: bool
+    ) -> Iterator[tuple[int, int, Tensor]]:
         """Yield each step: clients [first, last), and the positions [k, B] of their rows within the phase's rows of all
         members, one after another; with cached features within each client's own.
 
         They are put together for the whole pass: some operations a pass, and not some of every client.
         """
-        plan = list(lockstep([[batch.numel() for batch in own] for own in batches]))
+        plan, usual = list[tuple[int, int]](), self._members[0].order.batch_size(phase)
+        for first, last, size in lockstep([[batch.numel() for batch in own] for own in batches]):
+            plan += parts(first, last, len(self._members)) if compiles and size == usual else [(first, last)]
         left = [iter(own) for own in batches]
         members = [row for first, last in plan for row in range(first, last)]
         taken = [next(left[row]) for row in members]
@@ -191,8 +196,8 @@ class BlockRows:
         return placed
 
 
-def lockstep(sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
-    """Yield ranges [first, last) of clients that take their next step together.
+def lockstep(sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield ranges [first, last) of clients that take their next step together, and the rows of each in it.
 
     sizes: of each client's batches in a pass, in its order; all are at least 1. Every step is in exactly one range.
     """
@@ -207,12 +212,21 @@ def lockstep(sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
             last = first
             while last < len(heads) and heads[last] == largest:
                 last += 1
-            yield first, last
+            yield first, last, largest
             for client in range(first, last):
                 done[client] += 1
                 own = sizes[client]
                 heads[client] = own[done[client]] if done[client] < len(own) else 0
             first = last
+
+
+def parts(first: int, last: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield [first, last) in ranges of ``most``, 4 and 1 clients: three steps are compiled, and not one for each
+    number of clients that have rows left."""
+    for count in (most, 4, 1):
+        while last - first >= count:
+            yield first, first + count
+            first += count
 
 
 LEAST = 0.75  # of the rows of the largest client that goes along: less costs more padding than it saves operations

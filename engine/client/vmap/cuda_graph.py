@@ -34,6 +34,7 @@ from engine.algorithm import Algorithm, Client, Context, Tensors
 from engine.base.errors import RunError
 from engine.client.steps.step_inputs import Inputs
 from engine.client.vmap.block_inputs import shared
+from engine.client.vmap.compiled_step import Compiled, Compiler, Usual
 from engine.client.vmap.cuda_streams import Lane
 from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.step_plan import StepPlan
@@ -114,9 +115,13 @@ def _capture_stream(device: torch.device) -> torch.cuda.Stream:
 class Programs:
     """The programs of one network on one data set, whose steps are all in one ``lane``, if in any."""
 
-    def __init__(self, recorder: Callable[[], Recorder], lane: Lane | None = None) -> None:
+    def __init__(
+        self, recorder: Callable[[], Recorder], lane: Lane | None = None, compiler: Compiler | None = None
+    ) -> None:
+        """``compiler``: of steps, where they are compiled before they are captured."""
         self.recorder = recorder
         self.lane = lane
+        self._compiler = compiler
         self._programs: OrderedDict[Hashable, Program] = OrderedDict()
 
     def of(
@@ -136,7 +141,7 @@ class Programs:
         key = (type(algorithm), repr(algorithm), step, plans, tuple(entries))
         program = self._programs.get(key)
         if program is None or program.capacity < len(clients):
-            program = Program(self.recorder(), len(clients), type(algorithm).__name__, self.lane)
+            program = Program(self.recorder(), len(clients), type(algorithm).__name__, self.lane, self._compiler)
         self._programs[key] = program
         self._programs.move_to_end(key)
         if len(self._programs) > PROGRAMS:
@@ -176,13 +181,24 @@ class Program(Memory):
 
     context: Context  # of the round
 
-    def __init__(self, recorder: Recorder, capacity: int, algorithm: str, lane: Lane | None = None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        capacity: int,
+        algorithm: str,
+        lane: Lane | None = None,
+        compiler: Compiler | None = None,
+    ) -> None:
         self.capacity = capacity
+        self.compiles = compiler is not None
+        self._compiler = compiler
         self._lane = lane
         self._recorder = recorder
         self._algorithm = algorithm
         self._held: Tensors = {}
         self._captured: dict[Key, Captured] = {}
+        self._compiled: dict[Hashable, Compiled | None] = {}  # by form
+        self._usual: dict[Usual, Captured | None] = {}
         self._uses: Counter[Key] = Counter()
         self._read: set[str] = set()  # fields of the context
         self._told: set[str] = set()
@@ -210,7 +226,14 @@ class Program(Memory):
 
     # --- steps ------------------------------------------------------------------------------------------
 
-    def step(self, bucket: Hashable, work: Callable[[Inputs], None], inputs: Inputs) -> None:
+    def step(
+        self, bucket: Hashable, work: Callable[[Inputs], None], inputs: Inputs, usual: Usual | None = None
+    ) -> None:
+        compiled = self._compiled_step(self._compiler, usual, work, inputs) if self._compiler and usual else None
+        if compiled is not None:
+            with self._in_lane(inputs):
+                compiled.run(inputs)
+            return
         key = self._key(bucket, inputs)
         if key not in self._captured and self._makes_room(key):
             self._captured[key] = self._capture(work, inputs)
@@ -258,11 +281,35 @@ class Program(Memory):
         forms = tuple((name, *_form(tensor)) for name, tensor in inputs.named().items())
         return Key(bucket, forms, tuple((name, getattr(self.context, name)) for name in sorted(self._read)))
 
+    def _compiled_step(
+        self, compiler: Compiler, usual: Usual, work: Callable[[Inputs], None], inputs: Inputs
+    ) -> Captured | None:
+        """Return the compiled step, from the first time on: it has other bits. None for one that is not compiled."""
+        if usual not in self._usual:
+            before, own = {name: tensor.clone() for name, tensor in self._held.items()}, inputs.copied()
+            if usual.form not in self._compiled:
+                earlier = set(self._read)
+                self._read.clear()
+                self._compiled[usual.form] = compiler.compiled(work, own, usual, self._read)
+                self._read |= earlier
+            found = self._compiled[usual.form]
+            self._usual[usual] = None
+            if found is not None:
+                step = found.bound(usual, own)
+                step()  # what is set up or loaded on a first call is not for a capture
+                self._usual[usual] = self._recorded(own, step)
+            for name, tensor in before.items():
+                self._held[name].copy_(tensor)
+        return self._usual[usual]
+
     def _capture(self, work: Callable[[Inputs], None], inputs: Inputs) -> Captured:
         with self._in_lane(inputs):
             own = inputs.copied()  # memory of the lane's, whenever the capture is dropped
+        return self._recorded(own, lambda: work(own))
+
+    def _recorded(self, own: Inputs, step: Work) -> Captured:
         try:
-            return Captured(own, self._recorder.record(lambda: work(own)))
+            return Captured(own, self._recorder.record(step))
         except torch.OutOfMemoryError:  # is one, too, and is told as elsewhere: with the number of clients to lower
             raise
         except RuntimeError as error:

@@ -6,6 +6,7 @@ Shapes: K clients, k of them in a pass, P parameters, Q floating buffers, B rows
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,10 @@ class Stack:
         by_layer: the layout that whoever captured a step had; None: the present one.
         """
         by_layer = self.by_layer if by_layer is None else by_layer
+        if self._memory.compiles:  # views made within each step, which then holds one tensor of weights
+            if not by_layer:
+                return self.leaves_at(self.weights[first:last], part)
+            return self._as_leaves([piece[first:last] for piece in self._layouts[True]], part)
         key = first, last, part, by_layer
         if key not in self._leaves:
             self._leaves[key] = self._as_leaves([piece[first:last] for piece in self._layouts[by_layer]], part)
@@ -82,13 +87,14 @@ class Stack:
 
     def written_out(self, first: int, last: int, part: str, grads: Sequence[Gradient]) -> Tensor:
         """Return the gradients [k, n] of clients [first, last) as vectors, from those of each parameter."""
-        leaves = self.leaves(first, last, part, by_layer=False)
+        inside, like = {id(parameter) for parameter in self.net.slices[part][1]}, self.net.weights
+        none = partial(torch.zeros, dtype=like.dtype, device=like.device)
         pieces = [
-            (torch.zeros_like(leaf) if grad is None else as_tensor(grad)).reshape(len(leaf), -1)
-            for leaf, grad in zip(leaves, grads, strict=True)
-            if leaf.requires_grad
+            none(last - first, own.numel()) if grad is None else as_tensor(grad).reshape(last - first, -1)
+            for own, grad in zip(self.net.parameters, grads, strict=True)
+            if id(own) in inside
         ]
-        return torch.cat(pieces, dim=1) if pieces else self.weights.new_zeros(last - first, 0)
+        return torch.cat(pieces, dim=1) if pieces else none(last - first, 0)
 
     def _as_leaves(self, pieces: Sequence[Tensor], part: str) -> list[Tensor]:
         inside = {id(parameter) for parameter in self.net.slices[part][1]}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.algorithm import Context
 from engine.client.steps.step_inputs import Inputs
+from engine.client.vmap.compiled_step import Usual
 
 
 class Memory:
@@ -35,8 +36,15 @@ class Memory:
         """``context`` as a step is to see it."""
         return context
 
-    def step(self, bucket: Hashable, work: Callable[[Inputs], None], inputs: Inputs) -> None:
-        """``work(inputs)``. Works of equal ``bucket`` in one memory do the same, if their inputs have equal shapes."""
+    compiles = False  # whether steps of a usual size are compiled
+
+    def step(
+        self, bucket: Hashable, work: Callable[[Inputs], None], inputs: Inputs, usual: Usual | None = None
+    ) -> None:
+        """``work(inputs)``. Works of equal ``bucket`` in one memory do the same, if their inputs have equal shapes.
+
+        usual: what is the same in many steps, where this is one of them.
+        """
         work(inputs)
 
     def aside(self, why: str) -> None:

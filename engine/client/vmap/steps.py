@@ -18,12 +18,12 @@ from engine.client.vmap.step_memory import Memory
 from engine.experiment import Local
 
 Rate = float | Tensor  # a tensor [] where it may change between replays, [k, 1] where it is each client's
-Optimize = Callable[[int, int, Tensor], None]  # a step of clients [first, last) by their gradients [k, n]
-Step = Callable[[int, int, Tensor, Rate], None]  # the same by a rate
+Optimize = Callable[[int, int, Tensor, Tensor], None]  # a step of clients [first, last): weights, gradients [k, n]
+Step = Callable[[int, int, Tensor, Tensor, Rate], None]  # the same by a rate
 
 
 def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
-    """Make an optimizer of ``weights`` [K, n], the ``part`` that is trained; fresh, so that no client keeps
+    """Make an optimizer of weights like these [K, n], the ``part`` that is trained; fresh, so that no client keeps
     momentum. A schedule by steps goes, for each client, by those that it has taken.
     """
     if local.optimizer in ("adam", "adamw"):
@@ -32,12 +32,12 @@ def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str
         take = (_sgd if local.optimizer == "sgd" else _rmsprop)(local, weights, memory, part)
     taken = _counts(weights, memory, f"scheduled steps of {part}") if local.by_step else None
 
-    def step(first: int, last: int, grad: Tensor) -> None:
+    def step(first: int, last: int, own: Tensor, grad: Tensor) -> None:
         rate = lr
         if taken is not None:
-            rate = (lr * local.factor(taken[first:last])).to(weights.dtype)  # [k, 1]
+            rate = (lr * local.factor(taken[first:last])).to(own.dtype)  # [k, 1]
             taken[first:last].add_(1)
-        take(first, last, local.clipped(grad), rate)
+        take(first, last, own, local.clipped(grad), rate)
 
     return step
 
@@ -64,8 +64,7 @@ def _sgd(local: Local, weights: Tensor, memory: Memory, part: str) -> Step:
     """torch.optim.SGD without dampening."""
     velocity = memory.rows(f"velocity of {part}", torch.zeros_like(weights)) if local.momentum else None
 
-    def step(first: int, last: int, grad: Tensor, lr: Rate) -> None:
-        own = weights[first:last]
+    def step(first: int, last: int, own: Tensor, grad: Tensor, lr: Rate) -> None:
         if local.weight_decay:
             grad = grad.add(own, alpha=local.weight_decay)
         if velocity is not None:
@@ -81,8 +80,7 @@ def _rmsprop(local: Local, weights: Tensor, memory: Memory, part: str) -> Step:
     squares = memory.rows(f"squares of {part}", torch.zeros_like(weights))
     velocity = memory.rows(f"velocity of {part}", torch.zeros_like(weights)) if local.momentum else None
 
-    def step(first: int, last: int, grad: Tensor, lr: Rate) -> None:
-        own = weights[first:last]
+    def step(first: int, last: int, own: Tensor, grad: Tensor, lr: Rate) -> None:
         if local.weight_decay:
             grad = grad.add(own, alpha=local.weight_decay)
         square = squares[first:last].mul_(SMOOTHING).addcmul_(grad, grad, value=1 - SMOOTHING)
@@ -112,8 +110,7 @@ def adam(
     counts = _counts(weights, memory, f"steps of {part}")
     first_beta, second_beta = betas
 
-    def step(first: int, last: int, grad: Tensor, lr: Rate) -> None:
-        own = weights[first:last]
+    def step(first: int, last: int, own: Tensor, grad: Tensor, lr: Rate) -> None:
         if weight_decay and is_decoupled:
             own.mul_(1 - lr * weight_decay)
         elif weight_decay:

@@ -29,6 +29,7 @@ from engine.client.steps.step_inputs import Inputs
 from engine.client.steps.training_loop import CHUNK, chunks, freezes_body, least_rows
 from engine.client.vmap.block_inputs import OwnEntries
 from engine.client.vmap.block_rows import BlockRows, Take, padded
+from engine.client.vmap.compiled_step import Usual
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Gradient, as_tensor
 from engine.client.vmap.stack import Stack, StackedNet
@@ -190,7 +191,7 @@ class VmapLoop:
             if all(one is None for one in passes):
                 return
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
-            for first, last, chunked in self._rows.steps(phase, batches, draws=self._plan.draws):
+            for first, last, chunked in self._rows.steps(phase, batches, self._plan.draws, self._memory.compiles):
                 self._take_step(first, last, chunked, phase, take, step)
                 yield
             taken[:] = [count + len(own) for count, own in zip(taken, batches, strict=True)]
@@ -216,21 +217,24 @@ class VmapLoop:
         if len(chunked) == 1:
             with_losses, places = self._wants_losses(first, last), chunked[0].rows["rows"]
             perturbed = self._perturbed
+            compiles = self._memory.compiles and places.shape[1] == self.members[0].order.batch_size(phase)
+            usual = Usual((phase, last - first), first, last) if compiles else None
+            keeps = with_losses or compiles  # losses are kept by all compiled steps, so that there is one of them
             plan, inputs, draws = (
                 self._plan,
-                self._rows.made(first, last, chunked[0], take, with_losses),
+                self._rows.made(first, last, chunked[0], take, with_losses and not compiles),
                 self._draws(first, last),
             )
             before = draws.states() if with_losses and self.net.draws else []
 
             def work(inputs: Inputs) -> None:
                 gradients = partial(self._gradients, first, last, inputs, draws, phase, plan)
-                grads = gradients(with_losses)
+                grads = gradients(keeps)
                 if perturbed is not None:
                     grads = gradients(False, perturbed(first, last, grads))
                 step(first, last, grads)
 
-            self._memory.step((phase, first, last, with_losses), work, inputs)
+            self._memory.step((phase, first, last, keeps), work, inputs, usual)
             if with_losses:
                 self._remember(first, last, places, phase, inputs, before)
             return
@@ -408,15 +412,16 @@ class VmapLoop:
         if self._plan.in_place:
             return self._in_place_step(phase, rate)
         where, _ = self.net.slices[phase.trainable]
-        weights = self.stack.weights[:, where]
         local = self.local.of_phase(phase.lr)
-        optimize = optimizer(local, weights, rate, self._memory, phase.trainable)
+        whole = self.stack.weights
+        optimize = optimizer(local, whole[:, where], rate, self._memory, phase.trainable)
         hook = self._hook(where, self.algorithm.gradient) if self._plan.hooked else None
 
         @torch.no_grad()
         def step(first: int, last: int, grads: list[Gradient]) -> None:
+            own = whole[first:last][:, where]  # a view made within the step: of a tensor there is one view outside
             grad = self.stack.written_out(first, last, phase.trainable, grads)
-            optimize(first, last, grad if hook is None else hook(first, last, grad, weights[first:last]))
+            optimize(first, last, own, grad if hook is None else hook(first, last, grad, own))
 
         return step
 

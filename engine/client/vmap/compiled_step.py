@@ -1,0 +1,148 @@
+"""A step as a few kernels: its operations are noted once, put together by torch.compile, and then captured.
+
+A captured step of a small network still runs its hundreds of kernels one by one, most of which wait for memory. So the
+operations of one run of the step are traced, whatever Python, autograd and ``vmap`` made them, and compiled: what acts
+on each number alone, like BatchNorm, ReLU and the optimizer, is done where a number is at hand anyway.
+
+The same limits hold as for a capture, and the same memory makes them hold: see ``cuda_graph.py``. Compiling takes some
+tens of seconds, so it is done for batches of the usual size alone; nothing is chosen by time, so that bits are those of
+every other process. What the compiler has made lies in its own cache on the disk, from which the next process takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import get_decompositions
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from engine.base.errors import RunError
+from engine.client.steps.step_inputs import Inputs
+
+NORMS = (
+    torch.ops.aten.native_batch_norm,
+    torch.ops.aten.native_batch_norm_backward,
+    torch.ops.aten.cudnn_batch_norm,
+    torch.ops.aten.cudnn_batch_norm_backward,
+)  # that are taken apart, so that they become one with what is around them
+LASTING = frozenset({"layout", "num_clients", "num_examples"})  # fields of the context that no round changes
+OPTIONS: dict[str, str | int | bool] = {"deterministic": True}  # of Inductor: nothing is chosen by how long it takes
+
+
+@dataclass(frozen=True)
+class Usual:
+    """A step that comes often, so that it is worth compiling."""
+
+    form: Hashable  # equal for steps of one program that differ in the clients alone
+    first: int
+    last: int  # clients [first, last)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled step, for any clients of a program."""
+
+    call: Callable[..., object]
+    held: Sequence[tuple[Tensor, bool]]  # what it reads and writes beside its inputs; true: of its clients the rows
+
+    def bound(self, usual: Usual, inputs: Inputs) -> Callable[[], None]:
+        """Return the step of these clients on these inputs, which are filled by then."""
+        tensors = _tensors(self.held, usual, inputs)
+
+        def step() -> None:
+            with torch.no_grad():
+                self.call(*tensors)
+
+        return step
+
+
+class Compiler:
+    """Compiles steps; those that differ in nothing but the memory that they are done in are compiled once."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Hashable, Any] = {}  # by code, and the forms of all tensors
+
+    def compiled(
+        self, work: Callable[[Inputs], None], inputs: Inputs, usual: Usual, reads: AbstractSet[str]
+    ) -> Compiled | None:
+        """Return the compiled ``work(inputs)``, which is done once by this.
+
+        ``reads``: the fields of the context that the work has read when it was done. None is returned for work that
+        reads what may change from round to round: to compile it again would take longer than the round. Raises
+        :class:`RunError` where it cannot be compiled.
+        """
+        traced = _traced(work, inputs)
+        if not reads <= LASTING:
+            return None
+        try:
+            held = _as_arguments(traced, usual)
+            tensors = _tensors(held, usual, inputs)
+            key = traced.code, tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
+            if key not in self._calls:
+                options = {**OPTIONS, "force_layout_optimization": tensors[0].is_cuda}
+                with torch.no_grad():
+                    self._calls[key] = torch._inductor.compile(traced, list(tensors), options=options)  # pyright: ignore
+            return Compiled(self._calls[key], held)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            why = str(error).strip().partition("\n")[0]
+            raise RunError(f"a step cannot be compiled: {why}; set execution.compiled=false") from error
+
+
+def _tensors(held: Sequence[tuple[Tensor, bool]], usual: Usual, inputs: Inputs) -> list[Tensor]:
+    clients = slice(usual.first, usual.last)
+    return [tensor[clients] if of_clients else tensor for tensor, of_clients in held] + [*inputs.named().values()]
+
+
+def _traced(work: Callable[[Inputs], None], inputs: Inputs) -> GraphModule:
+    """The operations of ``work(inputs)``, which is done."""
+
+    def run(*given: Tensor) -> None:
+        tensors = iter(given)
+        work(inputs.mapped(lambda _: next(tensors)))
+
+    torch.clear_autocast_cache()  # casts made before would be constants
+    table: Any = get_decompositions(NORMS)
+    traced = make_fx(run, decomposition_table=table)(*inputs.named().values())
+    torch.clear_autocast_cache()
+    return traced
+
+
+def _as_arguments(traced: GraphModule, usual: Usual) -> Sequence[tuple[Tensor, bool]]:
+    """Make arguments, before its own, of the tensors that a traced step holds; return these, and of which the step
+    reads the rows of its clients alone, so that steps of other clients have the same code.
+    """
+    graph = traced.graph
+    begin, given = next(iter(graph.nodes)), dict[tuple[str, bool], tuple[Node, Tensor]]()
+
+    def argument(name: str, tensor: Tensor, of_clients: bool) -> Node:
+        if (name, of_clients) not in given:
+            with graph.inserting_before(begin):
+                given[name, of_clients] = graph.placeholder(f"held_{len(given)}"), tensor.detach()
+        return given[name, of_clients][0]
+
+    for node in [node for node in graph.nodes if node.op == "get_attr"]:
+        name = str(node.target)
+        tensor: Tensor = getattr(traced, name)
+        for user in list(node.users):
+            if user.target is torch.ops.aten.slice.Tensor and user.args[1:] == (0, usual.first, usual.last):
+                user.replace_all_uses_with(argument(name, tensor, of_clients=True))
+                graph.erase_node(user)
+        if node.users:
+            node.replace_all_uses_with(argument(name, tensor, of_clients=False))
+        graph.erase_node(node)
+    for name in {name for name, _ in given}:
+        delattr(traced, name)
+    graph.eliminate_dead_code()
+    traced.recompile()
+    tensors = [tensor for _, tensor in given.values()]
+    if len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors):
+        raise TypeError("it reads one tensor by several views")
+    return [(tensor, of_clients) for (_, of_clients), (_, tensor) in given.items()]
