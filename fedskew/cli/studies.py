@@ -162,11 +162,12 @@ def tune(experiment: Experiment, rounds: int, output: Path) -> None:
     require(rounds >= 1, "--rounds", rounds, "must be at least 1", "for example --rounds 10")
     require(not output.is_dir(), "--out", output, "is a folder", "name a file in it")
     check_writable(output.parent, "--out")
-    from fedskew.lab.executors import chosen, study
+    from fedskew.lab.executors import ALONE, WAYS, chosen, default_way, study
 
     with console.status("") as status:
         timings = study(experiment, rounds, status.update)
-    default = experiment.override(["execution.executor=auto"]).resolve().execution.executor
+    auto = experiment.override(["execution.executor=auto", *ALONE]).resolve()
+    default = default_way(auto.execution)
     best = chosen(timings, default)
     medians = {name: statistics.median(rounds) for name, rounds in timings.items()}
     rows = [
@@ -180,9 +181,9 @@ def tune(experiment: Experiment, rounds: int, output: Path) -> None:
     ]
     console.print(table(("executor", "seconds per round", "least to most", "by that of auto"), rows))
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, experiment.override([f"execution.executor={best}"]).to_yaml())
+    write_atomically(output, experiment.override(WAYS[best]).to_yaml())
     why = "the fastest" if best != default else "that of auto, and none is clearly faster"
-    say(f"{output}: execution.executor={best}, {why} here")
+    say(f"{output}: {' '.join(WAYS[best])}, {why} here")
     measured = [{"executor": name, "median": medians[name], "rounds": rounds} for name, rounds in timings.items()]
     print_json({"file": output, "executor": best, "auto": default, "executors": measured})
 

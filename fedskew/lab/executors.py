@@ -11,12 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from engine.experiment import Experiment
+from engine.experiment import Execution, Experiment
+from engine.experiment.executor_policy import LANES
 from engine.run.run import Run
 from fedskew.lab.floor.measured import cut_short, last_with_rounds
 
-EXECUTORS = {"cpu": ("loop", "block"), "cuda": ("loop", "block", "graph", "block_graph")}
+ALONE = ("execution.lanes=1", "execution.compiled=false")
+CPU = ("loop", "block")
+# The ways to train a block's clients, as what is overridden of an experiment.
+WAYS: dict[str, tuple[str, ...]] = {
+    **{name: (f"execution.executor={name}", *ALONE) for name in (*CPU, "graph", "block_graph")},
+    "graph in lanes": ("execution.executor=graph", f"execution.block={LANES}", f"execution.lanes={LANES}", ALONE[1]),
+    "block_graph compiled": ("execution.executor=block_graph", ALONE[0], "execution.compiled=true"),
+}
 CLEAR = 0.05  # of the time: what is closer than that to the executor of ``auto`` is not worth other bits
+
+
+def default_way(execution: Execution) -> str:
+    """Name the way of a section whose ``auto`` is resolved."""
+    return "graph in lanes" if execution.lanes > 1 else execution.executor
 
 
 def study(
@@ -27,15 +40,16 @@ def study(
     Of the last stage with rounds, from fresh weights or after one round of those before, see
     :func:`fedskew.lab.floor.measured.cut_short`; nothing is measured of the models.
     """
-    resolved = experiment.resolve()
     short = cut_short(experiment, rounds + 2)
-    seconds: dict[str, list[float]] = {name: [] for name in EXECUTORS[resolved.execution.device]}
+    seconds: dict[str, list[float]] = {
+        name: [] for name in (CPU if experiment.resolve().execution.device == "cpu" else WAYS)
+    }
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedskew-executor-")))
         first = last_with_rounds(short)[1].start + 2
         for name in seconds:  # not side by side: actors that wait would hold CPUs and cards
             told(f"{name}: data and actors")
-            run = Run.open(short.override([f"execution.executor={name}"]), folder / name)
+            run = Run.open(short.override(WAYS[name]), folder / name)
             with closing(run.driver):
                 while run.round < first + rounds - 1:
                     told(f"{name}: round {run.round + 1}")

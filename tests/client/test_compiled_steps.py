@@ -5,7 +5,7 @@ On the CPU, by the compiler's C++ back end; a captured step is called again here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,8 @@ class Recorder:
 
 
 @pytest.fixture(autouse=True)
-def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Steps are captured without a GPU. Yield for each compilation how many operations it was given."""
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let steps be captured without a GPU. Return for each compilation how many operations it was given."""
     found: list[int] = []
     compile_ = torch._inductor.compile
 
@@ -52,7 +52,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr("engine.client.jobs.CudaRecorder", Recorder)
     monkeypatch.setattr(torch._inductor, "compile", counted)
-    yield found
+    return found
 
 
 def run(folder: Path, name: str, compiled: bool, **changes: Any) -> Driven:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.base.errors import ConfigError
-from engine.experiment import Experiment
+from engine.experiment import Execution, Experiment
 from fedskew.cli.studies import tune
-from fedskew.lab.executors import chosen, study
+from fedskew.lab.executors import WAYS, chosen, default_way, study
 
 SMALL = Experiment(
     name="small",
@@ -57,6 +57,15 @@ def test_the_experiment_is_written_with_the_fastest(tmp_path: Path, monkeypatch:
     written = Experiment.from_yaml(tmp_path / "new" / "small.yaml")
     assert written == SMALL.override(["execution.executor=loop"])
     assert written.resolve().execution.executor == "loop"
+
+
+def test_the_ways_of_a_card() -> None:
+    """Kills: a way that the section refuses; a default that is named as another way."""
+    assert list(WAYS) == ["loop", "block", "graph", "block_graph", "graph in lanes", "block_graph compiled"]
+    for overrides in WAYS.values():
+        SMALL.override(["execution.device=cuda", *overrides])
+    graph = Execution(device="cuda", executor="graph")
+    assert default_way(graph) == "graph" and default_way(graph.model_copy(update={"lanes": 8})) == "graph in lanes"
 
 
 def test_what_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:

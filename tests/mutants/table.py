@@ -490,8 +490,8 @@ EXPERIMENT = (
     ),
     mutant(
         "full batches that are stacked",
-        'models[0].linear_layers_only and "full" not in batch_sizes',
-        "models[0].linear_layers_only",
+        'len(set(models)) > 1 or "full" in batch_sizes',
+        "len(set(models)) > 1",
         "test_executor_rule.py::test_the_rule",
         "test_executor_rule.py::test_a_stage_with_full_batches_counts",
     ),

@@ -1,12 +1,13 @@
-"""A step as a few kernels: its operations are noted once, put together by torch.compile, and then captured.
+"""A step as a few kernels: its operations are noted once, put together by torch's compiler, and then captured.
 
 A captured step of a small network still runs its hundreds of kernels one by one, most of which wait for memory. So the
-operations of one run of the step are traced, whatever Python, autograd and ``vmap`` made them, and compiled: what acts
-on each number alone, like BatchNorm, ReLU and the optimizer, is done where a number is at hand anyway.
+operations of one step are traced, whether Python, autograd or ``vmap`` made them, and compiled: what acts on each
+number alone, like BatchNorm, ReLU and the optimizer, is done in the kernel that has the number at hand, and images
+have their channels last in memory.
 
-The same limits hold as for a capture, and the same memory makes them hold: see ``cuda_graph.py``. Compiling takes some
-tens of seconds, so it is done for batches of the usual size alone; nothing is chosen by time, so that bits are those of
-every other process. What the compiler has made lies in its own cache on the disk, from which the next process takes it.
+The same limits hold as for a capture, and the same memory makes them hold: see ``cuda_graph.py``. Compiling takes up to
+a minute, so it is done for batches of the usual size alone, and for few numbers of clients. Nothing is chosen by time,
+so that bits are those of every other process. What the compiler has made lies in its own cache on the disk.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import get_decompositions
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from engine.base.errors import RunError
 from engine.client.steps.step_inputs import Inputs
@@ -86,8 +85,10 @@ class Compiler:
             key = traced.code, tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
             if key not in self._calls:
                 options = {**OPTIONS, "force_layout_optimization": tensors[0].is_cuda}
+                from torch import _inductor  # which takes a second
+
                 with torch.no_grad():
-                    self._calls[key] = torch._inductor.compile(traced, list(tensors), options=options)  # pyright: ignore
+                    self._calls[key] = _inductor.compile(traced, list(tensors), options=options)  # pyright: ignore
             return Compiled(self._calls[key], held)
         except torch.OutOfMemoryError:
             raise
@@ -103,6 +104,9 @@ def _tensors(held: Sequence[tuple[Tensor, bool]], usual: Usual, inputs: Inputs) 
 
 def _traced(work: Callable[[Inputs], None], inputs: Inputs) -> GraphModule:
     """The operations of ``work(inputs)``, which is done."""
+
+    from torch._decomp import get_decompositions
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     def run(*given: Tensor) -> None:
         tensors = iter(given)

@@ -23,7 +23,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -278,13 +278,18 @@ class Program(Memory):
             log.info("%s: %s are not captured, but run step by step", self._algorithm, why)
 
     def _key(self, bucket: Hashable, inputs: Inputs) -> Key:
-        forms = tuple((name, *_form(tensor)) for name, tensor in inputs.named().items())
-        return Key(bucket, forms, tuple((name, getattr(self.context, name)) for name in sorted(self._read)))
+        context = tuple((name, getattr(self.context, name)) for name in sorted(self._read))
+        return Key(bucket, self._forms(inputs), context)
+
+    @staticmethod
+    def _forms(inputs: Inputs) -> Hashable:
+        return tuple((name, *_form(tensor)) for name, tensor in inputs.named().items())
 
     def _compiled_step(
         self, compiler: Compiler, usual: Usual, work: Callable[[Inputs], None], inputs: Inputs
     ) -> Captured | None:
         """Return the compiled step, from the first time on: it has other bits. None for one that is not compiled."""
+        usual = replace(usual, form=(usual.form, self._forms(inputs)))
         if usual not in self._usual:
             before, own = {name: tensor.clone() for name, tensor in self._held.items()}, inputs.copied()
             if usual.form not in self._compiled:

@@ -216,15 +216,11 @@ class VmapLoop:
         """One step of clients [first, last)."""
         if len(chunked) == 1:
             with_losses, places = self._wants_losses(first, last), chunked[0].rows["rows"]
-            perturbed = self._perturbed
             compiles = self._memory.compiles and places.shape[1] == self.members[0].order.batch_size(phase)
             usual = Usual((phase, last - first), first, last) if compiles else None
             keeps = with_losses or compiles  # losses are kept by all compiled steps, so that there is one of them
-            plan, inputs, draws = (
-                self._plan,
-                self._rows.made(first, last, chunked[0], take, with_losses and not compiles),
-                self._draws(first, last),
-            )
+            inputs = self._rows.made(first, last, chunked[0], take, with_losses and not compiles)
+            plan, perturbed, draws = self._plan, self._perturbed, self._draws(first, last)
             before = draws.states() if with_losses and self.net.draws else []
 
             def work(inputs: Inputs) -> None:
