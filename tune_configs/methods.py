@@ -1,7 +1,7 @@
 """Eleven methods of 2020 to 2024 beside FedAvg, under strong label skew, all tuned alike: no paper's own setting.
 
 Profiles: ``laptop`` has 20,000 images of Fashion-MNIST, 50 clients, Dirichlet(0.1), 10 of them and 2 local epochs in
-each of 40 rounds, and fully connected layers; ``paper`` all images, a small CNN, 100 clients and 100 rounds.
+each of 30 rounds, and fully connected layers; ``paper`` all images, a small CNN, 100 clients and 100 rounds.
 
 Every method has the best of six candidates on two seeds that no verdict sees, and on a tenth of the training rows that
 nobody trains on there: no test image has a say. These are three rates by two values of a number of the method's own,
@@ -46,7 +46,7 @@ LAST, AFTER = "last10_accuracy", "participants_accuracy"
 def base(profile: str, **evaluation: int) -> Experiment:
     """The experiment of both sweeps."""
     small = {"data.train_samples": 20_000, "partition.clients": 50, "model": {"name": "mlp", "hidden": [100, 100]}}
-    changes = {"rounds": 100} if profile == "paper" else {"rounds": 40, **small}
+    changes = {"rounds": 100} if profile == "paper" else {"rounds": 30, **small}
     measured = {f"evaluation.{name}": value for name, value in evaluation.items()}
     return fashion_mnist().replace({"name": "methods", "local.epochs": 2, **changes, **measured})
 
