@@ -12,7 +12,7 @@ from tune_configs import SWEEPS
 
 NAMES = {
     "methods.shared": ["fedavg", "fedsam", "feddecorr", "fedcm", "qfedavg", "fedetf", "fedexp", "fedacg"],
-    "methods.personal": ["fedavg", "fedala", "ifca", "apfl", "lg_fedavg", "local"],
+    "methods.personal": ["fedavg", "local", "fedala", "ifca", "apfl", "lg_fedavg"],
 }
 
 
