@@ -29,6 +29,7 @@ SWEEPS = {
         "local_epochs",
         "participation",
     ),
+    "methods": ("shared", "personal"),
     "ccvr": (
         "headline",
         "cka",

@@ -78,6 +78,7 @@ class Sweep:
     scheduler: Asha | Pbt | None = None
     tuned: tuple[Tuned, ...] = ()  # sides that get the best of their candidates first, each of as many
     tuning_seeds: tuple[int, ...] = (1000, 1001)  # on which they are compared: none of ``seeds``
+    tuning_rows: float | None = None  # share of the training rows on which they are, untrained; None: on the test rows
     step: int = 1  # rounds between two reports where a scheduler or ``stop`` may end a trial
     stop: Mapping[str, float] = field(default_factory=dict)  # metric -> value from which on a trial ends
     target_accuracy: float | None = None  # for rounds, bytes and simulated seconds to it
@@ -346,6 +347,7 @@ class Sweep:
             "images": self.images,
             **({"devices": asdict(self.devices)} if self.devices is not None else {}),
             **({"tuned": searched, "tuning_seeds": list(self.tuning_seeds)} if searched else {}),
+            **({"tuning_rows": self.tuning_rows} if self.tuning_rows is not None else {}),
         }
 
 

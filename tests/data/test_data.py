@@ -473,6 +473,21 @@ def test_a_subset_is_stratified_fixed_and_in_order():
     assert not np.array_equal(rows, np.arange(100))
 
 
+def test_training_rows_to_choose_by_take_the_place_of_test_rows():
+    """Kills: a row that is trained on and scored on; a test image that is scored on; other shares of classes; a field
+    that moves the digest of every experiment."""
+    whole = FashionMnistSample(train_samples=100, test_samples=20).load()
+    data = FashionMnistSample(train_samples=100, test_samples=20, validation=0.3).load()
+    images = [image.tobytes() for split in (data.train, data.test) for image in split.images]
+    assert (len(data.train), len(data.test)) == (70, 30)
+    assert sorted(images) == sorted(image.tobytes() for image in whole.train.images)
+    assert np.bincount(data.test.labels).tolist() == [3] * 10
+    assert "test rows: 30 of 100 training rows, by data.validation" in data.notes
+    written = {"name": "fashion_mnist_sample", "validation": None}
+    assert FashionMnistSample().identity(written) == {"name": "fashion_mnist_sample"}
+    assert FashionMnistSample(validation=0.3).identity({**written, "validation": 0.3})["validation"] == 0.3
+
+
 def test_pixels_stay_as_they_are_without_normalise():
     """Between 0 and 1, whatever the precision. Kills: 0 to 255; the data's mean or std still at work; labels moved."""
     plain = FashionMnistSample(normalise=False, train_samples=40, test_samples=20).load()

@@ -16,8 +16,7 @@ from PIL import Image
 
 from engine.base.errors import ConfigError, DataError
 from engine.data import ImageFolder, Parquet
-from engine.data.samples.dataset import channel_statistics, stratified
-from engine.data.sources.splits import held_out
+from engine.data.samples.dataset import channel_statistics, held_out, stratified
 from engine.experiment import Experiment
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 3, 6, 6), dtype=np.uint8)
@@ -270,7 +269,7 @@ def test_what_cannot_be_chosen_is_told(tmp_path: Path, columns: dict[str, Any], 
 )
 def test_a_share_is_held_out(rows: int, fraction: float, held: int) -> None:
     """Kills: a split without rows, a row in both, a row in none."""
-    train, test = held_out(np.arange(rows) % 2, fraction)
+    train, test = held_out(np.arange(rows) % 2, fraction, "data.test_fraction")
     assert len(test) == held
     assert sorted([*train, *test]) == list(range(rows))
     assert np.all(np.diff(train) > 0) and np.all(np.diff(test) > 0)
@@ -279,9 +278,9 @@ def test_a_share_is_held_out(rows: int, fraction: float, held: int) -> None:
 def test_rows_that_cannot_be_held_out() -> None:
     """Kills: a ValueError of numpy's for labels below 0; an empty training split."""
     with pytest.raises(DataError, match="labels must not be negative, but one is -1"):
-        held_out(np.array([0, -1]), 0.5)
+        held_out(np.array([0, -1]), 0.5, "data.test_fraction")
     with pytest.raises(DataError, match="needs at least two rows"):
-        held_out(np.array([0]), 0.5)
+        held_out(np.array([0]), 0.5, "data.test_fraction")
 
 
 def write_tree(root: Path, splits: dict[str, range]) -> None:

@@ -221,6 +221,19 @@ def test_a_search_is_told_from_its_sweep(tmp_path: Path) -> None:
             refused()
 
 
+def test_candidates_are_compared_on_training_rows_that_are_held_out() -> None:
+    """Kills: candidates that are scored on test images; a data set of the space that undoes it; verdicts on training
+    rows; a digest that stays, or one that moves where nobody asks for it."""
+    named = small()
+    data = {"data": tune.grid_search([{"name": "fashion_mnist_sample"}])}
+    apart = replace(named, sweep=replace(named.sweep, tuning_rows=0.2, space={**named.sweep.space, **data}))
+    searched = [plan(searching(apart, side).sweep) for side in apart.sweep.tuned]
+    assert {trial.experiment.data.validation for trials in searched for trial in trials} == {0.2}
+    assert {trial.experiment.data.validation for trial in plan(apart.sweep)} == {None}
+    assert replace(named, sweep=replace(named.sweep, tuning_rows=0.2)).digest != named.digest
+    assert "tuning_rows" not in named.sweep.to_mapping()
+
+
 GRID = {"local.lr": tune.grid_search([0.1, 0.2])}
 ONE = Tuned({"mu": 0.0}, GRID)
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
-from engine.base.declared import Doc, Ge, Neutral
+from engine.base.declared import Doc, Ge, Gt, Lt, Neutral
 from engine.base.errors import ConfigError, DataError, one_line, require
 from engine.base.own_modules import is_ours, name_of
 from engine.base.part_calls import calling
@@ -142,6 +142,7 @@ class Source(Checked, ABC):
     train_samples, test_samples: how many samples to keep; None keeps all. The subset has the class shares of
     the whole, is the same for every seed, and keeps the order of the whole. normalise: by the data's mean and
     std; without it pixels are trained on as they are, scaled to [0, 1] (PFLEGO's code), and features unchanged.
+    validation: the share of the training samples kept that takes the place of the test samples; None: none.
     imbalance, imbalance_kind: the long tail of the training rows that are divided among clients, see :meth:`remaining`.
     """
 
@@ -155,6 +156,16 @@ class Source(Checked, ABC):
         Neutral(None, "keeps all"),
     ] = None
     test_samples: Annotated[int | None, Ge(1), Doc("the same for the test samples"), Neutral(None, "keeps all")] = None
+    validation: Annotated[
+        float | None,
+        Gt(0),
+        Lt(1),
+        Doc(
+            "share of the training rows that is left out of training and takes the place of the test rows, to choose "
+            "settings by; with the class shares of the whole, the same for every seed"
+        ),
+        Neutral(None, "leaves all as they are"),
+    ] = None
     normalise: Annotated[
         bool,
         Doc("by the mean and std of the data; false: pixels stay in [0, 1], as in PFLEGO's code, features as they are"),
@@ -176,7 +187,8 @@ class Source(Checked, ABC):
     def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """Return those fields, of all as they are ``written`` in a config, that tell what is read."""
         tail = () if self.imbalance > 1 else ("imbalance", "imbalance_kind")
-        return {name: value for name, value in identifying(written, self.neutral).items() if name not in tail}
+        kept = identifying(written, {"validation": None, **self.neutral})
+        return {name: value for name, value in kept.items() if name not in tail}
 
     def folder(self, download: bool = False) -> Path | None:
         """Return where the files of the data set lie, None for data that need no files, without opening any of them.
@@ -193,7 +205,8 @@ class Source(Checked, ABC):
     def load(self) -> Dataset:
         """Read the data set and keep ``train_samples`` and ``test_samples`` of it; "as is" unless ``normalise``.
 
-        Raises :class:`DataError` as :meth:`read`, and :class:`ConfigError` if there are not so many samples.
+        With ``validation`` a share of the former is in the place of the latter. Raises :class:`DataError` as
+        :meth:`read`, and :class:`ConfigError` if there are not so many samples.
         """
         with noting() as notes:
             data = self._read_alike()
@@ -202,6 +215,11 @@ class Source(Checked, ABC):
                 split = getattr(data, name)
                 rows = self.chosen(name, split.labels)
                 splits[name] = split if len(rows) == len(split) else split.take(rows)
+            if self.validation is not None:
+                whole = splits["train"]
+                kept, tested = held_out(whole.labels, self.validation, "data.validation")
+                splits = {"train": whole.take(kept), "test": whole.take(tested)}
+                note(f"test rows: {len(tested):,} of {len(whole):,} training rows, by data.validation")
             train = splits["train"].labels
             _warn_of_classes(data.classes, train)
             if self.imbalance > 1:
@@ -285,6 +303,20 @@ def stratified(labels: np.ndarray, samples: int, purpose: str) -> np.ndarray:
     rng = numpy_generator(0, purpose)
     chosen = [rng.choice(np.flatnonzero(labels == c), size=n, replace=False) for c, n in enumerate(quota) if n > 0]
     return np.sort(np.concatenate(chosen))
+
+
+def held_out(labels: np.ndarray, fraction: float, key: str) -> tuple[np.ndarray, np.ndarray]:
+    """Divide rows with ``labels`` int64 [N] into sorted rows int64 to train on and to test on.
+
+    The latter are the ``fraction`` of all, rounded, at least one and not all, with the class shares of the whole. The
+    draw's key is fixed. ``key``: what asks for it. Raises :class:`DataError` for labels below 0, or a single row.
+    """
+    if labels.min() < 0:
+        raise DataError(f"labels must not be negative, but one is {labels.min()}")
+    if len(labels) < 2:
+        raise DataError(f"{key} needs at least two rows, and there is one")
+    test = stratified(labels, min(max(round(fraction * len(labels)), 1), len(labels) - 1), "held out/test")
+    return np.setdiff1d(np.arange(len(labels)), test), test
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

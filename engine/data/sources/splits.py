@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-
 from engine.base.declared import Doc, Ge, Gt, Lt, Neutral
 from engine.base.errors import DataError, require
 from engine.base.opening import read_text
-from engine.data.samples.dataset import Source, stratified
+from engine.data.samples.dataset import Source
 
 OURS = ("train", "test")
 MODES = {"grey": "L", "rgb": "RGB", None: None}  # what Pillow calls a colour
@@ -75,20 +73,6 @@ class OwnSource(Source):
         """Raise :class:`ConfigError` where test rows would be taken from the training split, and there are some."""
         rule = f"takes test rows from the training split, and the data have a split {self.names['test']!r}"
         require(self.test_fraction is None or not there, "data.test_fraction", self.test_fraction, rule, "leave it out")
-
-
-def held_out(labels: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Divide rows with ``labels`` int64 [N] into sorted rows int64 to train on and to test on.
-
-    The latter are the ``fraction`` of all, rounded, at least one and not all, with the class shares of the whole. The
-    draw's key is fixed. Raises :class:`DataError` for labels below 0, or a single row.
-    """
-    if labels.min() < 0:
-        raise DataError(f"labels must not be negative, but one is {labels.min()}")
-    if len(labels) < 2:
-        raise DataError("data.test_fraction needs at least two rows, and there is one")
-    test = stratified(labels, min(max(round(fraction * len(labels)), 1), len(labels) - 1), "held out/test")
-    return np.setdiff1d(np.arange(len(labels)), test), test
 
 
 def snapshot(root: Path) -> Path:

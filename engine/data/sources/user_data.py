@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import DataError, require
-from engine.data.samples.dataset import AS_IS, Dataset, MeanStd, Split, assembled
+from engine.data.samples.dataset import AS_IS, Dataset, MeanStd, Split, assembled, held_out
 from engine.data.samples.labels import class_numbers, places, plain
 from engine.data.samples.notes import listed, note
 from engine.data.sources.column_choice import Inputs, inputs_of, label_of
@@ -19,7 +19,7 @@ from engine.data.sources.finding import existing
 from engine.data.sources.formats import decode_images, image_tree, is_hidden, read_files
 from engine.data.sources.hub_layout import hub_files
 from engine.data.sources.parquet_columns import MOST_TOKENS, ParquetTable
-from engine.data.sources.splits import MODES, OURS, OwnSource, held_out, snapshot
+from engine.data.sources.splits import MODES, OURS, OwnSource, snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ def _read_tables(
     parts = list(zip(tables, rows, labels, owners, strict=True))
     if test_fraction is not None:
         table, _, numbers, users = parts[0]
-        held = held_out(numbers, test_fraction)
+        held = held_out(numbers, test_fraction, "data.test_fraction")
         parts = [(table, kept, numbers[kept], None if users is None else users[kept]) for kept in held]
     is_tokens = columns.inputs[0] == "tokens"
     length = _token_length(tables, columns) if is_tokens else 0
@@ -265,7 +265,8 @@ def read_tree(
         files, _, own = _files_of(root, folders[1], classes)
         parts.append((files, own))
     else:
-        parts = [([train[row] for row in rows], labels[rows]) for rows in held_out(labels, test_fraction)]
+        held = held_out(labels, test_fraction, "data.test_fraction")
+        parts = [([train[row] for row in rows], labels[rows]) for rows in held]
     splits = [Split(decode_images(read_files(files), len(files), size, mode), own) for files, own in parts]
     return assembled(name, classes, _of_one_colour(splits), mean_std)
 

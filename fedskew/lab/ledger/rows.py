@@ -46,7 +46,7 @@ class SweepSpec:
 
 # Of a definition: what decides which trials there are and what they compute. Seeds are free: each row says which.
 DECIDES = ("axes", "samples", "metric", "mode", "search", "search_seed", "scheduler", "step", "stop", "target_accuracy")
-DECIDES += ("devices", "partitions", "tuned", "tuning_seeds", "diagnose", "images")
+DECIDES += ("devices", "partitions", "tuned", "tuning_seeds", "tuning_rows", "diagnose", "images")
 BEFORE = {"partitions": "one"}  # what a sweep meant before it could say so
 MOST_KEYS = 4
 

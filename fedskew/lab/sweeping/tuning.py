@@ -127,13 +127,15 @@ def searching(named: NamedSweep, side: Tuned) -> NamedSweep:
         seen = {key(setting[name]) for setting in picked}
         kept = [one for one in value["grid_search"] if key(one) in seen] if is_grid(value) else []
         space[name] = {"grid_search": kept} if kept else value
+    rows = {} if sweep.tuning_rows is None else {"data.validation": sweep.tuning_rows}  # last, or a data set undoes it
     alone = replace(
         sweep,
-        space={**space, **side.space},
+        space={**space, **side.space, **rows},
         seeds=sweep.tuning_seeds,
         claims=(),
         tables=(),
         tuned=(),
+        tuning_rows=None,
         diagnose=False,
         images=False,
         callbacks=(),
