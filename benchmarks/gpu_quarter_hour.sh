@@ -11,7 +11,6 @@ set -eu
 TMPDIR=$(mktemp -d)
 PYTHON=python3
 KEPT=$PWD/runs/quarter
-if [ -x .venv/bin/python ]; then PYTHON=.venv/bin/python; fi
 if [ "${1:-}" = --rehearse ]; then KEPT=$TMPDIR/kept OMP_NUM_THREADS=1; export OMP_NUM_THREADS; fi
 export TMPDIR PYTHONUNBUFFERED=1 TORCHINDUCTOR_COMPILE_THREADS=4 TORCHINDUCTOR_CACHE_DIR="$KEPT/compiled"
 export PYTHONPATH="$TMPDIR/site:.${PYTHONPATH:+:$PYTHONPATH}"
@@ -27,5 +26,9 @@ ended() {
 }
 trap ended EXIT
 
-if [ -d .whl ]; then $PYTHON -m pip install -q --no-index --no-deps --no-compile --target "$TMPDIR/site" .whl/*.whl; fi
+if [ -x .venv/bin/python ]; then
+    PYTHON=.venv/bin/python
+elif [ -d .whl ]; then
+    $PYTHON -m pip install -q --no-index --no-deps --no-compile --target "$TMPDIR/site" .whl/*.whl
+fi
 $PYTHON -m benchmarks.gpu_quarter_hour "$@" --results "$OUT" --kept "$KEPT"
