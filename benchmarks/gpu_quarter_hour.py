@@ -288,8 +288,9 @@ class Results:
             if "failed" in answer and "seconds_per_round" not in entry:
                 entry["failed"] = f"{part}: {answer['failed']}"
             elif part == "rounds":
-                entry.pop("failed", None)
-                entry.update(answer)
+                self.values["settings"][job.key] = {
+                    key: value for key, value in entry.items() if key not in ("failed", "beside")
+                } | answer
             else:
                 entry[part] = answer
             self.values["equal_bits"] = equal_bits(self.values["settings"])
@@ -297,8 +298,8 @@ class Results:
 
     def save(self, name: str, answer: dict[str, Any]) -> None:
         save("gpu", self.values, self.folder)
-        short = {key: value for key, value in answer.items() if key not in ("rounds", "largest")}
-        print(f"[{time.perf_counter() - self._began:6.1f}] {name} {str(short)[:200]}", flush=True)
+        short = {key: value for key, value in answer.items() if key not in ("rounds", "largest", "digests")}
+        print(f"[{time.perf_counter() - self._began:6.1f}] {name} {str(short)[:120]}", flush=True)
 
     def _compare(self) -> None:
         """Note how far the weights of compiled steps are from those of the others."""

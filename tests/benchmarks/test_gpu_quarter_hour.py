@@ -184,7 +184,16 @@ def test_results_are_on_disk_at_once(tmp_path: Path) -> None:
     assert entries[plain.key]["failed"] == "rounds: took longer"
     again = Results(tmp_path, "a card", "made up")
     assert again.lacks(setting_job(compiled))
+    again.keep(setting_job(compiled), "rounds", {"seconds_per_round": 0.6, "rounds": [0.6] * 3, "beside": ["late"]})
+    again.keep(setting_job(compiled), "rounds", {"seconds_per_round": 0.5, "rounds": [0.5] * 3})
     again.keep(setting_job(compiled), "again", {"digests": ["one", "two"]})
+    assert set(load("gpu", tmp_path)["settings"][compiled.key]) == {
+        "warm",
+        "distance",
+        "seconds_per_round",
+        "rounds",
+        "again",
+    }
     assert not again.lacks(setting_job(compiled)) and again.lacks(setting_job(plain))
     card = Job("ceilings", ("warm", "ceilings"), work)
     assert again.lacks(card)
