@@ -16,7 +16,6 @@ again. Without Ray there are no actors; without a GPU the processor is measured.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import pickle
 import re
 import statistics
@@ -27,7 +26,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -37,6 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import RESULTS, load, save, verdict
+from benchmarks.worker import Worker
 from engine.base.errors import FedskewError
 from engine.experiment import Execution, Experiment
 from engine.run.run import Run
@@ -159,19 +158,24 @@ def measure(experiment: Experiment, seconds: float) -> dict[str, Any]:
         try:
             while run.round < WARM_UP:
                 run.advance(until=WARM_UP)
-            rounds: list[float] = []
-            turn = getattr(experiment.chain[-1].algorithm, "refresh", 1)
-            while len(rounds) < LEAST or sum(rounds) < seconds or len(rounds) % turn:
-                began = time.perf_counter()
-                run.advance(until=run.round + 1)
-                rounds.append(time.perf_counter() - began)
+            found = timed(run, seconds)
         finally:
             run.driver.close()  # without the run's pictures
-    found: dict[str, Any] = {"seconds_per_round": typical(rounds, turn), "rounds": rounds}
     try:
         return {**found, "floor_share": measure_floor(experiment, FLOOR_ROUNDS).typical.share}
     except FedskewError as error:
         return {**found, "no_floor": str(error)}
+
+
+def timed(run: Run, seconds: float) -> dict[str, Any]:
+    """The next rounds of a run, for about ``seconds``, in whole turns."""
+    rounds: list[float] = []
+    turn = getattr(run.experiment.chain[-1].algorithm, "refresh", 1)
+    while len(rounds) < LEAST or sum(rounds) < seconds or len(rounds) % turn:
+        began = time.perf_counter()
+        run.advance(until=run.round + 1)
+        rounds.append(time.perf_counter() - began)
+    return {"seconds_per_round": typical(rounds, turn), "rounds": rounds}
 
 
 def typical(rounds: Sequence[float], turn: int) -> float:
@@ -195,32 +199,12 @@ def thousand(experiment: Experiment, folder: Path, seconds: float) -> dict[str, 
 
 
 def isolated(limit: float, work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """What ``work`` returns in a process of its own, or {"failed": why} if it raises or takes longer than ``limit``.
-
-    So that neither memory nor the broken context of a device is left to what comes after it.
-    """
-    spawn = multiprocessing.get_context("spawn")
-    near, far = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=_answer, args=(far, work, arguments))
-    process.start()
-    far.close()
+    """What ``work`` returns in a process of its own, or {"failed": why} if it raises or takes longer than ``limit``."""
+    worker = Worker(work, *arguments)
     try:
-        return near.recv() if near.poll(limit) else {"failed": f"took longer than {limit:.0f} s"}
-    except EOFError:
-        process.join()
-        return {"failed": f"ended with code {process.exitcode}"}
+        return worker.answer(limit)
     finally:
-        process.join(5.0)
-        if process.is_alive():
-            process.kill()
-        process.join()
-
-
-def _answer(pipe: Connection, work: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> None:
-    try:
-        pipe.send(work(*arguments))
-    except Exception as error:  # whatever it is, it is this setting's alone
-        pipe.send({"failed": f"{type(error).__name__}: {error}"})
+        worker.close()
 
 
 # --- all of them --------------------------------------------------------------------------------------
