@@ -55,7 +55,7 @@ class Stack:
             self.weights = weights[:, :0]
         else:
             self.weights = self._memory.rows("weights", weights)
-            self._layouts[False] = self._pieces(self.weights)
+            self._layouts[False], self._vectors = self._pieces(self.weights), self.weights
 
     def lay_out(self, by_layer: bool) -> None:
         """Hold the weights by layer or as whole vectors from here on; a copy where they are not yet."""
@@ -74,7 +74,7 @@ class Stack:
         by_layer = self.by_layer if by_layer is None else by_layer
         if self._memory.compiles:  # views made within each step, which then holds one tensor of weights
             if not by_layer:
-                return self.leaves_at(self.weights[first:last], part)
+                return self.leaves_at(self._vectors[first:last], part)
             return self._as_leaves([piece[first:last] for piece in self._layouts[True]], part)
         key = first, last, part, by_layer
         if key not in self._leaves:
