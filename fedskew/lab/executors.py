@@ -5,17 +5,20 @@ The choice changes bits, so it is made once, by whoever asks, and written down; 
 
 from __future__ import annotations
 
+import logging
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from engine.base.errors import RunError
 from engine.experiment import Execution, Experiment
 from engine.experiment.executor_policy import LANES
 from engine.run.run import Run
 from fedskew.lab.floor.measured import cut_short, last_with_rounds
 
+log = logging.getLogger("fedskew")
 ALONE = ("execution.lanes=1", "execution.compiled=false")
 CPU = ("loop", "block")
 # The ways to train a block's clients, as what is overridden of an experiment.
@@ -47,14 +50,18 @@ def study(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedskew-executor-")))
         first = last_with_rounds(short)[1].start + 2
-        for name in seconds:  # not side by side: actors that wait would hold CPUs and cards
+        for name in [*seconds]:  # not side by side: actors that wait would hold CPUs and cards
             told(f"{name}: data and actors")
-            run = Run.open(short.override(WAYS[name]), folder / name)
-            with closing(run.driver):
-                while run.round < first + rounds - 1:
-                    told(f"{name}: round {run.round + 1}")
-                    rows = run.advance(until=run.round + 1).rows
-                    seconds[name] += [row["seconds"] for row in rows if row["round"] >= first]
+            try:
+                run = Run.open(short.override(WAYS[name]), folder / name)
+                with closing(run.driver):
+                    while run.round < first + rounds - 1:
+                        told(f"{name}: round {run.round + 1}")
+                        rows = run.advance(until=run.round + 1).rows
+                        seconds[name] += [row["seconds"] for row in rows if row["round"] >= first]
+            except RunError as error:  # as where nothing can be compiled
+                log.warning("%s is left out: %s", name, error)
+                del seconds[name]
     return seconds
 
 

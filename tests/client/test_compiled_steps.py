@@ -126,6 +126,29 @@ def test_what_each_round_changes_is_not_compiled(
     assert not compilations
 
 
+@dataclass(frozen=True)
+class Asks(FedAvg):
+    """Reads a number of what it has received."""
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        return super().loss(net, batch, received, state) * (1 + float(received["weights"][0]) ** 2)
+
+
+def test_a_number_of_the_first_round_is_not_compiled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a value that the trace has read, in the steps of all later rounds."""
+    monkeypatch.setitem(ALGORITHMS, "asks", Asks)
+    with pytest.raises(RunError, match=r"a step cannot be compiled: it asks for the value of a tensor; set execution"):
+        run(tmp_path, "asks", compiled=True)
+
+
+@pytest.mark.slow
+def test_cohorts_of_other_sizes(tmp_path: Path, compilations: list[int]) -> None:
+    """Kills: a step of one client, compiled in a small block, that reads beyond its memory in a larger one."""
+    cohort = {"count": None, "fraction": 0.5, "scheme": "binomial"}
+    assert difference(tmp_path, "fedprox", participation=cohort, rounds=6) <= ROUNDING
+    assert len(compilations) >= 2
+
+
 def test_what_the_compiler_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a step that goes on uncompiled in silence, with other bits than the experiment says; torch's own words."""
 

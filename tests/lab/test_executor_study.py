@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine.base.errors import ConfigError
+from engine.base.errors import ConfigError, RunError
 from engine.experiment import Execution, Experiment
+from engine.run.run import Run
 from fedskew.cli.studies import tune
 from fedskew.lab.executors import WAYS, chosen, default_way, study
 
@@ -41,6 +43,19 @@ def test_each_executor_runs_as_many_rounds() -> None:
     assert list(found) == ["loop", "block"]
     assert all(len(rounds) == 2 and min(rounds) > 0 for rounds in found.values())
     assert "block: round 4" in said and "block: round 5" not in said
+
+
+def test_a_way_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: one way that cannot compile and takes the others' times along."""
+    opened = Run.open
+
+    def refuses(experiment: Experiment, *given: Any) -> Run:
+        if experiment.execution.executor == "block":
+            raise RunError("a step cannot be compiled")
+        return opened(experiment, *given)
+
+    monkeypatch.setattr(Run, "open", refuses)
+    assert list(study(SMALL, 1)) == ["loop"]
 
 
 def test_two_stages_are_timed_in_the_last() -> None:

@@ -12,16 +12,19 @@ so that bits are those of every other process. What the compiler has made lies i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.base.errors import RunError
+from engine.client.steps.flat_net import ALIGNED
 from engine.client.steps.step_inputs import Inputs
 
 NORMS = (
@@ -68,26 +71,33 @@ class Compiler:
         self._calls: dict[Hashable, Any] = {}  # by code, and the forms of all tensors
 
     def compiled(
-        self, work: Callable[[Inputs], None], inputs: Inputs, usual: Usual, reads: AbstractSet[str]
+        self,
+        work: Callable[[Inputs], None],
+        inputs: Inputs,
+        usual: Usual,
+        reads: AbstractSet[str],
+        of_clients: Sequence[Tensor],
     ) -> Compiled | None:
         """Return the compiled ``work(inputs)``, which is done once by this.
 
-        ``reads``: the fields of the context that the work has read when it was done. None is returned for work that
-        reads what may change from round to round: to compile it again would take longer than the round. Raises
-        :class:`RunError` where it cannot be compiled.
+        ``reads``: the fields of the context that the work has read when it was done. ``of_clients``: tensors [K, ...]
+        of which the work reads the rows of its clients. None is returned for work that reads what may change from
+        round to round: to compile it again would take longer than the round. Raises :class:`RunError` where it cannot
+        be compiled.
         """
         traced = _traced(work, inputs)
         if not reads <= LASTING:
             return None
         try:
-            held = _as_arguments(traced, usual)
+            held = _as_arguments(traced, usual, {tensor.untyped_storage().data_ptr() for tensor in of_clients})
             tensors = _tensors(held, usual, inputs)
-            key = traced.code, tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
+            forms = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
+            key = traced.code, forms, alignments(tensors)
             if key not in self._calls:
                 options = {**OPTIONS, "force_layout_optimization": tensors[0].is_cuda}
                 from torch import _inductor  # which takes a second
 
-                with torch.no_grad():
+                with torch.no_grad(), _in_one_order():
                     self._calls[key] = _inductor.compile(traced, list(tensors), options=options)  # pyright: ignore
             return Compiled(self._calls[key], held)
         except torch.OutOfMemoryError:
@@ -95,6 +105,34 @@ class Compiler:
         except Exception as error:
             why = str(error).strip().partition("\n")[0]
             raise RunError(f"a step cannot be compiled: {why}; set execution.compiled=false") from error
+
+
+def alignments(tensors: Sequence[Tensor], row: int | None = None) -> tuple[bool, ...]:
+    """Return of tensors on a card, or of one row of each, whether they begin where a kernel may read four numbers at
+    once: it is another kernel, with other bits."""
+    begins = [tensor if row is None else tensor[row] for tensor in tensors if tensor.is_cuda]
+    return tuple(tensor.data_ptr() % ALIGNED == 0 for tensor in begins)
+
+
+@contextmanager
+def _in_one_order() -> Iterator[None]:
+    """Let the compiler leave additions at places that may be the same, as of an embedding's gradient, to kernels whose
+    order is fixed."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+class _NoQuestions(TorchDispatchMode):
+    """Refuses to tell the host a number: it would stay as it was when the step was compiled."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RunError("a step cannot be compiled: it asks for the value of a tensor; set execution.compiled=false")
+        return func(*args, **(kwargs or {}))
 
 
 def _tensors(held: Sequence[tuple[Tensor, bool]], usual: Usual, inputs: Inputs) -> list[Tensor]:
@@ -110,7 +148,8 @@ def _traced(work: Callable[[Inputs], None], inputs: Inputs) -> GraphModule:
 
     def run(*given: Tensor) -> None:
         tensors = iter(given)
-        work(inputs.mapped(lambda _: next(tensors)))
+        with _NoQuestions():
+            work(inputs.mapped(lambda _: next(tensors)))
 
     torch.clear_autocast_cache()  # casts made before would be constants
     table: Any = get_decompositions(NORMS)
@@ -119,9 +158,11 @@ def _traced(work: Callable[[Inputs], None], inputs: Inputs) -> GraphModule:
     return traced
 
 
-def _as_arguments(traced: GraphModule, usual: Usual) -> Sequence[tuple[Tensor, bool]]:
+def _as_arguments(traced: GraphModule, usual: Usual, of_clients: AbstractSet[int]) -> Sequence[tuple[Tensor, bool]]:
     """Make arguments, before its own, of the tensors that a traced step holds; return these, and of which the step
     reads the rows of its clients alone, so that steps of other clients have the same code.
+
+    ``of_clients``: where the memory of tensors begins of which it may.
     """
     graph = traced.graph
     begin, given = next(iter(graph.nodes)), dict[tuple[str, bool], tuple[Node, Tensor]]()
@@ -135,7 +176,7 @@ def _as_arguments(traced: GraphModule, usual: Usual) -> Sequence[tuple[Tensor, b
     for node in [node for node in graph.nodes if node.op == "get_attr"]:
         name = str(node.target)
         tensor: Tensor = getattr(traced, name)
-        for user in list(node.users):
+        for user in list(node.users) if tensor.untyped_storage().data_ptr() in of_clients else ():
             if user.target is torch.ops.aten.slice.Tensor and user.args[1:] == (0, usual.first, usual.last):
                 user.replace_all_uses_with(argument(name, tensor, of_clients=True))
                 graph.erase_node(user)
@@ -146,7 +187,7 @@ def _as_arguments(traced: GraphModule, usual: Usual) -> Sequence[tuple[Tensor, b
         delattr(traced, name)
     graph.eliminate_dead_code()
     traced.recompile()
-    tensors = [tensor for _, tensor in given.values()]
+    tensors = [tensor for _, tensor in given.values() if tensor.numel()]
     if len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors):
         raise TypeError("it reads one tensor by several views")
     return [(tensor, of_clients) for (_, of_clients), (_, tensor) in given.items()]

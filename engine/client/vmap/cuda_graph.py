@@ -34,7 +34,7 @@ from engine.algorithm import Algorithm, Client, Context, Tensors
 from engine.base.errors import RunError
 from engine.client.steps.step_inputs import Inputs
 from engine.client.vmap.block_inputs import shared
-from engine.client.vmap.compiled_step import Compiled, Compiler, Usual
+from engine.client.vmap.compiled_step import Compiled, Compiler, Usual, alignments
 from engine.client.vmap.cuda_streams import Lane
 from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.step_plan import StepPlan
@@ -196,6 +196,7 @@ class Program(Memory):
         self._recorder = recorder
         self._algorithm = algorithm
         self._held: Tensors = {}
+        self._of_clients: set[str] = set()  # names of what is held of each client
         self._captured: dict[Key, Captured] = {}
         self._compiled: dict[Hashable, Compiled | None] = {}  # by form
         self._usual: dict[Usual, Captured | None] = {}
@@ -206,6 +207,7 @@ class Program(Memory):
     # --- memory -----------------------------------------------------------------------------------------
 
     def rows(self, name: str, tensor: Tensor) -> Tensor:
+        self._of_clients.add(name)
         return self._at(name, tensor, (self.capacity, *tensor.shape[1:]))[: len(tensor)].copy_(tensor)
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
@@ -289,23 +291,38 @@ class Program(Memory):
         self, compiler: Compiler, usual: Usual, work: Callable[[Inputs], None], inputs: Inputs
     ) -> Captured | None:
         """Return the compiled step, from the first time on: it has other bits. None for one that is not compiled."""
-        usual = replace(usual, form=(usual.form, self._forms(inputs)))
+        of_clients = [self._held[name] for name in sorted(self._of_clients)]
+        usual = replace(usual, form=(usual.form, self._forms(inputs), alignments(of_clients, usual.first)))
         if usual not in self._usual:
             before, own = {name: tensor.clone() for name, tensor in self._held.items()}, inputs.copied()
-            if usual.form not in self._compiled:
-                earlier = set(self._read)
-                self._read.clear()
-                self._compiled[usual.form] = compiler.compiled(work, own, usual, self._read)
-                self._read |= earlier
-            found = self._compiled[usual.form]
-            self._usual[usual] = None
-            if found is not None:
-                step = found.bound(usual, own)
-                step()  # what is set up or loaded on a first call is not for a capture
-                self._usual[usual] = self._recorded(own, step)
-            for name, tensor in before.items():
-                self._held[name].copy_(tensor)
+            try:
+                if usual.form not in self._compiled:
+                    self._compiled[usual.form] = self._newly_compiled(compiler, usual, work, own, of_clients)
+                found = self._compiled[usual.form]
+                self._usual[usual] = None
+                if found is not None:
+                    step = found.bound(usual, own)
+                    self._recorder.warm_up(step)  # what is set up or loaded on a first call is not for a capture
+                    self._usual[usual] = self._recorded(own, step)
+            finally:
+                for name, tensor in before.items():
+                    self._held[name].copy_(tensor)
         return self._usual[usual]
+
+    def _newly_compiled(
+        self,
+        compiler: Compiler,
+        usual: Usual,
+        work: Callable[[Inputs], None],
+        own: Inputs,
+        of_clients: Sequence[Tensor],
+    ) -> Compiled | None:
+        earlier = set(self._read)
+        self._read.clear()
+        try:
+            return compiler.compiled(work, own, usual, self._read, of_clients)
+        finally:
+            self._read |= earlier
 
     def _capture(self, work: Callable[[Inputs], None], inputs: Inputs) -> Captured:
         with self._in_lane(inputs):

@@ -216,9 +216,10 @@ class VmapLoop:
         """One step of clients [first, last)."""
         if len(chunked) == 1:
             with_losses, places = self._wants_losses(first, last), chunked[0].rows["rows"]
-            compiles = self._memory.compiles and places.shape[1] == self.members[0].order.batch_size(phase)
-            usual = Usual((phase, last - first), first, last) if compiles else None
-            keeps = with_losses or compiles  # losses are kept by all compiled steps, so that there is one of them
+            is_usual = places.shape[1] == self.members[0].order.batch_size(phase)
+            compiles = self._memory.compiles and is_usual and bool(self.net.slices[phase.trainable][1])
+            usual = Usual((phase, last - first, len(self.members)), first, last) if compiles else None
+            keeps = with_losses or compiles  # so that there is one compiled step
             inputs = self._rows.made(first, last, chunked[0], take, with_losses and not compiles)
             plan, perturbed, draws = self._plan, self._perturbed, self._draws(first, last)
             before = draws.states() if with_losses and self.net.draws else []
@@ -408,8 +409,7 @@ class VmapLoop:
         if self._plan.in_place:
             return self._in_place_step(phase, rate)
         where, _ = self.net.slices[phase.trainable]
-        local = self.local.of_phase(phase.lr)
-        whole = self.stack.weights
+        local, whole = self.local.of_phase(phase.lr), self.stack.weights
         optimize = optimizer(local, whole[:, where], rate, self._memory, phase.trainable)
         hook = self._hook(where, self.algorithm.gradient) if self._plan.hooked else None
 
