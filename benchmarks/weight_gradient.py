@@ -4,6 +4,7 @@
 
 No executor uses it: it is what a step of stacked clients could gain. Needs Triton, and a GPU to be timed.
 """
+# pyright: reportGeneralTypeIssues=false
 # ruff: noqa: RUF005  # Triton takes no starred expressions
 
 import argparse
