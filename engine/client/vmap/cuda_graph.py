@@ -23,7 +23,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -199,7 +199,7 @@ class Program(Memory):
         self._of_clients: set[str] = set()  # names of what is held of each client
         self._captured: dict[Key, Captured] = {}
         self._compiled: dict[Hashable, Compiled | None] = {}  # by form
-        self._usual: dict[Usual, Captured | None] = {}
+        self._usual: dict[tuple[Usual, Hashable], Captured | None] = {}
         self._uses: Counter[Key] = Counter()
         self._read: set[str] = set()  # fields of the context
         self._told: set[str] = set()
@@ -291,38 +291,36 @@ class Program(Memory):
         self, compiler: Compiler, usual: Usual, work: Callable[[Inputs], None], inputs: Inputs
     ) -> Captured | None:
         """Return the compiled step, from the first time on: it has other bits. None for one that is not compiled."""
-        of_clients = [self._held[name] for name in sorted(self._of_clients)]
-        usual = replace(usual, form=(usual.form, self._forms(inputs), alignments(of_clients, usual.first)))
-        if usual not in self._usual:
-            before, own = {name: tensor.clone() for name, tensor in self._held.items()}, inputs.copied()
+        key = usual, self._forms(inputs)
+        if key not in self._usual:
+            before = {name: tensor.clone() for name, tensor in self._held.items()}
             try:
-                if usual.form not in self._compiled:
-                    self._compiled[usual.form] = self._newly_compiled(compiler, usual, work, own, of_clients)
-                found = self._compiled[usual.form]
-                self._usual[usual] = None
-                if found is not None:
-                    step = found.bound(usual, own)
-                    self._recorder.warm_up(step)  # what is set up or loaded on a first call is not for a capture
-                    self._usual[usual] = self._recorded(own, step)
+                self._usual[key] = self._first_compiled(compiler, key, work, inputs.copied())
             finally:
                 for name, tensor in before.items():
                     self._held[name].copy_(tensor)
-        return self._usual[usual]
+        return self._usual[key]
 
-    def _newly_compiled(
-        self,
-        compiler: Compiler,
-        usual: Usual,
-        work: Callable[[Inputs], None],
-        own: Inputs,
-        of_clients: Sequence[Tensor],
-    ) -> Compiled | None:
-        earlier = set(self._read)
-        self._read.clear()
-        try:
-            return compiler.compiled(work, own, usual, self._read, of_clients)
-        finally:
-            self._read |= earlier
+    def _first_compiled(
+        self, compiler: Compiler, key: tuple[Usual, Hashable], work: Callable[[Inputs], None], own: Inputs
+    ) -> Captured | None:
+        """Compile and capture a step on ``own`` inputs, which is taken more than once by this."""
+        usual, forms = key
+        of_clients = [self._held[name] for name in sorted(self._of_clients)]
+        form = usual.form, forms, alignments(of_clients, usual.first)
+        if form not in self._compiled:
+            earlier = set(self._read)
+            self._read.clear()
+            try:
+                self._compiled[form] = compiler.compiled(work, own, usual, self._read, of_clients)
+            finally:
+                self._read |= earlier
+        compiled = self._compiled[form]
+        if compiled is None:
+            return None
+        step = compiled.bound(usual, own)
+        self._recorder.warm_up(step)  # what is set up or loaded on a first call is not for a capture
+        return self._recorded(own, step)
 
     def _capture(self, work: Callable[[Inputs], None], inputs: Inputs) -> Captured:
         with self._in_lane(inputs):
