@@ -1,7 +1,7 @@
-"""Blocks of clients: how a cohort is cut, and by which executor a block trains. Neither rule knows of workers.
+"""Blocks of clients: how a cohort is cut, and by which executor a block trains.
 
-Both change bits, so they are hashed with this room; the policy of ``auto`` is not, since a stage's hash has the
-executor that was asked for.
+Where the clients of a block are trained in one pass, who is in it changes bits, so the rule is hashed with this room,
+and knows nothing of workers. Elsewhere blocks change nothing but time.
 """
 
 from __future__ import annotations
@@ -13,19 +13,29 @@ import numpy as np
 
 from engine.experiment.executor_policy import Executor
 
-AUTO_BLOCKS = 16  # blocks in a round: enough to balance a few actors, few enough that dispatch costs little
+BLOCKS = 4  # for each worker, at least: enough to balance them, few enough that dispatch costs little
 TOGETHER = 32  # clients of a block that are trained in one pass, at most: from there on a step gains little
 
 
-def cut_blocks(cohort: Sequence[int], block: int | Literal["auto"], together: bool = False) -> list[tuple[int, ...]]:
-    """A cohort in its order, cut into blocks whose sizes differ by one at most.
+def cut_blocks(cohort: Sequence[int], block: int | Literal["auto"], workers: int) -> list[tuple[int, ...]]:
+    """Cut a cohort, in its order, into blocks for so many workers.
 
-    block: clients in the largest. ``auto`` is a 16th of the cohort, and where a block's clients are trained
-    ``together`` half of it, up to 32.
+    block: clients in each but the last. ``auto`` is the largest power of two that gives each worker four blocks: then
+    a block is a subtree of the cohort's tree, and its sum one vector.
+    """
+    if block == "auto":
+        block = 1 << max(len(cohort) // (BLOCKS * workers), 1).bit_length() - 1
+    return [tuple(cohort[first : first + block]) for first in range(0, len(cohort), block)]
+
+
+def cut_together(cohort: Sequence[int], block: int | Literal["auto"]) -> list[tuple[int, ...]]:
+    """Cut a cohort, in its order, into blocks that are trained in one pass; their sizes differ by one at most.
+
+    block: clients in the largest; ``auto`` is half of the cohort, up to 32.
     """
     count = len(cohort)
     if block == "auto":
-        block = min(-(-count // 2), TOGETHER) if together else -(-count // AUTO_BLOCKS)
+        block = min(-(-count // 2), TOGETHER)
     if not count:
         return []
     cuts = np.array_split(np.arange(count), -(-count // block))

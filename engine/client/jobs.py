@@ -10,6 +10,7 @@ What all blocks of a round share is received once, by :meth:`JobRunner.receive`,
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -56,6 +57,7 @@ from engine.client.steps.entries import at_rest, copied, floats, not_finite, ope
 from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.training_loop import RESIDENT_BYTES
 from engine.client.trainer import HELD_CLIENTS, Trainer
+from engine.client.tree import Part, joined
 from engine.client.vmap.compiled_step import Compiler
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.client.vmap.cuda_streams import Lane
@@ -150,9 +152,10 @@ class JobRunner:
                 if not job.drop:
                     raise trained
                 block.failures.append(ClientFailure(task.number, trained.step, str(trained)))
+                block.sum.leave_out(job.place_of(task.number))
                 continue
             upload, weight = self.experiment.privacy.sent(trained.upload, trained.weight, self._shared)
-            block.sum.add(upload, trained.buffers, weight, trained.num_examples)
+            block.sum.add(job.place_of(task.number), upload, trained.buffers, weight, trained.num_examples)
             block.reports.append(self._report(job, trained, seconds))
             if job.stateful:
                 block.states[task.number] = at_rest(trained.new_state)
@@ -234,7 +237,6 @@ class JobRunner:
     def map(self, job: MapJob, ids: tuple[int, ...], *states: Handle | None) -> Mapped:
         """The job's function of each client in turn; the net is at the shared weights each time."""
         mapped = Mapped([], [])
-        merged: Tensors | None = None
         with_model = "weights" in self._shared
         for number, stored in zip(ids, states, strict=True):
             if with_model:
@@ -258,13 +260,11 @@ class JobRunner:
                     round,
                 )
             mapped.floats_up.append(floats(result))
-            if job.merge is None:
-                mapped.results.append(at_rest(result))
-            else:
-                merged = result if merged is None else job.merge(merged, result)
-        if merged is not None:
-            mapped.results.append(at_rest(merged))
-        return mapped
+            mapped.results.append(Part(bisect_left(job.clients, number), 1, at_rest(result)))
+        if job.merge is None:
+            return mapped
+        # In the host's memory, as whoever merges blocks does it: a card may round otherwise.
+        return replace(mapped, results=joined(mapped.results, job.merge))
 
     @drawing_by_key
     def compute(self, job: ComputeJob) -> Tensors:

@@ -6,7 +6,8 @@ as arguments of a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, ClientView, Context, Kind, Merge, Phase, Pooled, Tensors, TrainingTools
-from engine.client.sums import WeightedSum
+from engine.client.sums import Subtotal, WeightedSum
+from engine.client.tree import Part
 from engine.experiment import Local
 
 BINS = 15  # of confidence, as in Guo et al. 2017
@@ -39,6 +41,11 @@ class TrainJob:
     by_loop: bool = False  # train one by one, whatever the executor
     drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
     work: Mapping[int, float] = field(default_factory=dict)  # of clients that do not do what ``local`` says
+    cohort: Sequence[int] = ()  # ascending; a client's place in it is its place in the sum
+
+    def place_of(self, client: int) -> int:
+        """Return a client's place in the cohort."""
+        return bisect_left(self.cohort, client)
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,8 @@ class MapJob:
 
     fn: Callable[[ClientView, Tensors], Tensors]
     context: Context
-    merge: Merge | None = None  # the results of a block into one
+    merge: Merge | None = None  # two clients' results into one
+    clients: Sequence[int] = ()  # all that are asked, in their order
     stateful: bool = False  # whether the clients' states came along
     kinds: Mapping[str, Kind] = field(default_factory=dict)  # of these states' entries
 
@@ -157,7 +165,7 @@ class OwnScores:
 
 @dataclass
 class TrainResult:
-    """What training has come to: of a block of clients, and of a cohort, which is its blocks merged in their order.
+    """What training has come to: of a block of clients, and of a cohort, which is its blocks merged.
 
     Of clients that failed nothing is in it but the failure.
     """
@@ -173,7 +181,7 @@ class TrainResult:
     floats_down: int = 0  # numbers that each client has received; noted by whoever sent them
 
     def merge(self, block: TrainResult) -> None:
-        """Take in the block that comes next, but for its models."""
+        """Take in the block that comes next, but for its models; the block's sum is gone afterwards."""
         self.sum.merge(block.sum)
         self.reports += block.reports
         self.failures += block.failures
@@ -181,12 +189,12 @@ class TrainResult:
         self.personal += block.personal
         self.states |= block.states
 
-    def pooled(self) -> Pooled:
-        """The uploads as the algorithm sees them."""
+    def pooled(self, total: Subtotal) -> Pooled:
+        """The uploads as the algorithm sees them; ``total``: the whole sum."""
         return Pooled(
-            mean=self.sum.mean(),
-            weight=self.sum.weight,
-            count=self.sum.clients,
+            mean=total.mean(),
+            weight=total.weight,
+            count=total.clients,
             stacked={name: torch.stack([upload[name] for upload in self.stacked]) for name in self.stacked[0]}
             if self.stacked
             else None,
@@ -198,5 +206,5 @@ class TrainResult:
 class Mapped:
     """The answers of a block's clients."""
 
-    results: list[Tensors]  # of each client, or one that they were merged into
+    results: list[Part[Tensors]]  # of each client, or merged as far as the tree over all clients allows
     floats_up: list[int]  # of each client

@@ -1,7 +1,8 @@
-"""The weighted sum of uploads, from one client's to a cohort's: the only module that adds them.
+"""The weighted sum of a cohort's uploads, the same to the bit whoever adds: the only module that adds them.
 
-A block's uploads are added where they were computed, in client order; the sums of blocks are merged by the driver, in
-block order; both in float64. So a sum does not depend on where blocks ran or on which of them was ready first.
+It is formed along the cohort's tree, see ``tree.py``, in float64. Over n clients its error is log2(n) roundings of
+2^-53 of the sum of magnitudes, at most (Higham 1993, "The accuracy of floating point summation": pairwise sums); added
+one after another it would be n - 1.
 
 Shapes: P parameters, Q floating buffers.
 """
@@ -14,20 +15,22 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Tensors
+from engine.client import tree
 from engine.client.steps.entries import at_rest, to_host
+
+EXACT = 2**29  # times a float32 number, a whole number below it is exact in float64
 
 
 def _none() -> Tensor:
     return torch.zeros(0)
 
 
-@dataclass
-class WeightedSum:
-    """Uploads, weighted and added in float64.
+@dataclass(frozen=True)
+class Subtotal:
+    """Uploads of some clients, weighted and added.
 
-    The sum of one client holds what the client uploads as it is, in the run's precision and half the size;
-    :attr:`factor` and :attr:`buffers_factor` say by how much what is held has still to be multiplied. What is added is
-    never written to, so several sums may hold one tensor.
+    That of one client holds what the client uploads as it is, in the run's precision and half the size;
+    :attr:`factor` and :attr:`buffers_factor` say by how much what is held has still to be multiplied.
     """
 
     uploads: Tensors = field(default_factory=dict)  # sum of weight * upload
@@ -44,29 +47,15 @@ class WeightedSum:
     def buffers_factor(self) -> float:
         return self.num_examples if self.clients == 1 else 1
 
-    def add(self, upload: Tensors, buffers: Tensor | None = None, weight: float = 1.0, num_examples: int = 1) -> None:
-        """Add one client's upload and its buffers [Q], or none where they are not shared."""
-        self.merge(WeightedSum(upload, _none() if buffers is None else buffers, weight, num_examples, clients=1))
-
-    def merge(self, other: WeightedSum) -> None:
-        """Add the sum of the clients that come next."""
-        if self.clients == 0:
-            own = other.clients > 1  # a sum of several is written to below, and is then to be this one's alone
-            self.uploads = {name: tensor.clone() if own else tensor for name, tensor in other.uploads.items()}
-            self.buffers = other.buffers.clone() if own else other.buffers
-        elif other.clients:
-            if self.clients == 1:
-                self.uploads, self.buffers = self.total(), self.buffers.double() * self.buffers_factor
-            for name, tensor in other.uploads.items():
-                if name in self.uploads:
-                    self.uploads[name].add_(tensor, alpha=other.factor)  # in float64, as the sum is
-                else:
-                    self.uploads[name] = tensor.double() * other.factor
-            if other.buffers.numel():
-                self.buffers.add_(other.buffers, alpha=other.buffers_factor)
-        self.clients += other.clients
-        self.weight += other.weight
-        self.num_examples += other.num_examples
+    def plus(self, right: Subtotal) -> Subtotal:
+        """Return the sum of both. What is held of several clients is written into, and gone."""
+        return Subtotal(
+            {name: self._plus(right, name) for name in dict.fromkeys([*self.uploads, *right.uploads])},
+            _added((self.buffers, self.buffers_factor, self._ours), (right.buffers, right.buffers_factor, right._ours)),
+            self.weight + right.weight,
+            self.num_examples + right.num_examples,
+            self.clients + right.clients,
+        )
 
     def total(self) -> Tensors:
         """The sum of weight * upload, float64."""
@@ -80,6 +69,62 @@ class WeightedSum:
         """The mean of the buffers [Q] by samples, float64; there must be a sample."""
         return self.buffers.double() * self.buffers_factor / self.num_examples
 
+    @property
+    def _ours(self) -> bool:
+        """Whether what is held was added here, and may be written into."""
+        return self.clients > 1
+
+    def _plus(self, right: Subtotal, name: str) -> Tensor:
+        return _added(
+            *((part.uploads[name], part.factor, part._ours) for part in (self, right) if name in part.uploads)
+        )
+
+
+def _added(*terms: tuple[Tensor, float, bool]) -> Tensor:
+    """Add one term or two: a tensor, by how much it is multiplied, whether it is to be written into."""
+    (total, factor, ours), *others = sorted(terms, key=lambda term: not term[2])  # the order of two changes no bit
+    if not ours:
+        total = total.double() * factor
+    for tensor, factor, _ in others:
+        if factor == 1 or (tensor.dtype is torch.float32 and factor == int(factor) < EXACT):
+            total.add_(tensor, alpha=factor)  # in float64, as the sum is
+        else:  # a card would round this product and sum once, a processor twice
+            total.add_(tensor.double() * factor)
+    return total
+
+
+@dataclass
+class WeightedSum:
+    """Uploads of some clients of a cohort, added as far as the cohort's tree allows."""
+
+    parts: list[tree.Part[Subtotal]] = field(default_factory=list)
+
+    def add(
+        self, place: int, upload: Tensors, buffers: Tensor | None = None, weight: float = 1.0, num_examples: int = 1
+    ) -> None:
+        """Add the upload of the client at a place, and its buffers [Q], or none where they are not shared."""
+        one = Subtotal(upload, _none() if buffers is None else buffers, weight, num_examples, clients=1)
+        self._take([tree.Part(place, 1, one)])
+
+    def leave_out(self, place: int) -> None:
+        """Take note that nothing comes of the client at a place."""
+        self._take([tree.Part(place, 1, None)])
+
+    def merge(self, other: WeightedSum) -> None:
+        """Add the sum of other clients, which is gone afterwards."""
+        self._take(other.parts)
+
+    def whole(self) -> Subtotal:
+        """Return the sum over a cohort whose clients are all in it, or left out; this one is gone afterwards."""
+        return tree.whole(self.parts, Subtotal.plus) or Subtotal()
+
     def at_rest(self) -> WeightedSum:
         """The same in the host's memory, as it leaves a worker."""
-        return replace(self, uploads=at_rest(self.uploads), buffers=to_host(self.buffers))
+        return WeightedSum([replace(part, value=part.value and _at_rest(part.value)) for part in self.parts])
+
+    def _take(self, parts: list[tree.Part[Subtotal]]) -> None:
+        self.parts = tree.joined([*self.parts, *parts], Subtotal.plus)
+
+
+def _at_rest(one: Subtotal) -> Subtotal:
+    return replace(one, uploads=at_rest(one.uploads), buffers=to_host(one.buffers))

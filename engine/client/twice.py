@@ -110,15 +110,16 @@ def check_same(
 
 def _numbers(trained: TrainResult, scores: Scores) -> dict[str, object]:
     """The bits of all that a trial came to, by name."""
-    held = {f"upload[{name!r}]": tensor for name, tensor in trained.sum.uploads.items()}
+    total = trained.sum.whole()
+    held = {f"upload[{name!r}]": tensor for name, tensor in total.uploads.items()}
     for state in trained.states.values():
         held |= {f"state[{name!r}]": tensor for name, tensor in state.items()}
     for model in trained.models:
         held |= {f"local model's {name}": tensor for name, tensor in model.items()}
     held |= {
         "loss": [(report.loss_before, report.loss_after, report.steps) for report in trained.reports],
-        "weight": trained.sum.weight,
-        "buffers": trained.sum.buffers,
+        "weight": total.weight,
+        "buffers": total.buffers,
         "end": len(trained.failures),
         "score": scores,
     }

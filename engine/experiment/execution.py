@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import pydantic
 import torch
@@ -11,7 +11,7 @@ import torch
 from engine.base.declared import Doc, Ge, Gt, Le, Neutral
 from engine.base.errors import ConfigError, require
 from engine.base.section import Section
-from engine.experiment.executor_policy import CAPTURING, STACKING, default_executor, default_lanes
+from engine.experiment.executor_policy import CAPTURING, CLIENT_BY_CLIENT, STACKING, default_executor, default_lanes
 from engine.models import ModelSpec
 
 MOST_THREADS = 1024
@@ -23,7 +23,7 @@ NEUTRAL = {
     "autocast": "none",
     "compiled": False,
 }  # fields of Execution that are in no digest at these values
-IDENTITY = ("executor", "precision", *NEUTRAL, "device", "threads", "block")  # the fields of Execution that change bits
+IDENTITY = ("executor", "precision", *NEUTRAL, "device", "threads", "block")  # the fields of Execution that change
 
 
 class Execution(Section):
@@ -67,8 +67,8 @@ class Execution(Section):
     block: Annotated[
         Literal["auto"] | Annotated[int, Ge(1)],
         Doc(
-            "clients per block at most; auto: a 16th of the cohort, and half of it, up to 32, where a block is "
-            "trained in one pass"
+            "clients per block at most; auto: what gives each actor, or worker of this process, four blocks, and half "
+            "of the cohort, up to 32, where a block is trained in one pass: there alone it changes bits"
         ),
     ] = "auto"
     lanes: Annotated[
@@ -170,7 +170,7 @@ class Execution(Section):
             "lanes",
             self.lanes,
             f"is clients of one block, and execution.block is {self.block}",
-            f"set execution.block to {self.lanes} or more, which computes other bits, or leave it out",
+            f"set execution.block to {self.lanes} or more, or leave it out",
         )
         self._check_device()
         return self
@@ -206,6 +206,13 @@ class Execution(Section):
             "is threads of one process, which take turns on a GPU",
             "set execution.actors and execution.gpus_per_actor",
         )
+
+    def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what changes bits, of the section as it is written."""
+        values = {field: written[field] for field in IDENTITY if written[field] != NEUTRAL.get(field)}
+        if self.executor in CLIENT_BY_CLIENT:  # then blocks change none; the digests of before they did not are kept
+            values["block"] = "auto"
+        return values
 
     def resolve(self, models: Sequence[ModelSpec], batch_sizes: Sequence[int | Literal["full"]]) -> Execution:
         """Return the section with ``auto`` replaced by what it stands for on this machine; itself where nothing is.

@@ -11,6 +11,7 @@ from engine.models.cost import model_cost
 
 Executor = Literal["loop", "block", "graph", "block_graph"]
 CAPTURING: frozenset[Executor] = frozenset({"graph", "block_graph"})  # replay steps that were captured; on a GPU alone
+CLIENT_BY_CLIENT: frozenset[Executor] = frozenset({"loop", "graph"})  # who else is in a block changes no bit
 STACKING: frozenset[Executor] = frozenset({"block", "block_graph"})  # train the clients of a block in one pass
 
 

@@ -37,7 +37,7 @@ from engine.experiment import checks, parts
 from engine.experiment.choices import AlgorithmChoice, ClientModels, ModelChoice, PartitionChoice, SourceChoice
 from engine.experiment.dotted_keys import assigned, key_of, parse_assignment
 from engine.experiment.error_sentences import one_sentence, with_stage_names
-from engine.experiment.execution import IDENTITY, NEUTRAL, Execution
+from engine.experiment.execution import Execution
 from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation, Stop
 from engine.experiment.stages import (
     MOST_ROUNDS,
@@ -238,8 +238,7 @@ class Experiment(Section):
     def identity(self) -> dict[str, Any]:
         """Return all that a result depends on: everything but names, paths, placement and checkpoint cadence."""
         values = self.to_mapping()
-        written = values["execution"]
-        values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
+        values["execution"] = self.execution.identity(values["execution"])
         values["participation"] = self.participation.identity()
         values["work"] = self.work.identity()
         values["privacy"] = self.privacy.identity()

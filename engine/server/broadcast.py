@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from engine.algorithm import Algorithm, Cohort, Context, Tensors
 from engine.base.errors import RunError
-from engine.client.blocks import cut_blocks
 from engine.client.steps.entries import cast, checked, floats, not_finite
 from engine.record.stage_states import StageStates
 from engine.server.federation import Federation
@@ -90,7 +89,7 @@ def block_calls(
     execution = federation.experiment.execution
     row_of = {client: row for row, client in enumerate(ids)}
     calls = []
-    for block in cut_blocks(ids, execution.block, together):
+    for block in federation.blocks(ids, together):
         where = [row_of[client] for client in block]
         calls.append(
             Call(

@@ -12,10 +12,9 @@ from typing import Literal
 import torch
 
 from engine.algorithm import Context, Kind, Merge, Tensors
-from engine.client.blocks import cut_blocks
 from engine.client.messages import ComputeJob, Handle, MapJob
 from engine.client.steps.entries import copied, floats
-from engine.client.sums import WeightedSum
+from engine.client.tree import Part, joined, whole
 from engine.record.tables import Table
 from engine.server.federation import Federation
 from engine.worker.pool import Call, Pool
@@ -68,7 +67,7 @@ class EveryClient:
         states: bool = False,
     ) -> Tensors:
         ours, federation = self._exchanges, self._exchanges.federation
-        population, block = federation.population, federation.experiment.execution.block
+        population, merge = federation.population, _sum_of if reduce == "sum" else reduce
         calls = [
             Call(
                 label="clients " + ", ".join(map(str, ids)),
@@ -76,32 +75,34 @@ class EveryClient:
                 cost=float(population.sizes[list(ids)].sum()),
                 states=tuple(self._read_states(ids)) if states else (None,) * len(ids),
             )
-            for ids in cut_blocks(population.clients, block)
+            for ids in federation.blocks(population.clients, together=False)
         ]
-        job = MapJob(fn, self._context, reduce if callable(reduce) else None, states, self._kinds)
+        job = MapJob(fn, self._context, None if merge == "stack" else merge, population.clients, states, self._kinds)
+        parts, down, numbers = list[Part[Tensors]](), self._count_new(shared), dict[int, tuple[int, int]]()
         results = federation.pool.run("map", shared, job, calls, what="a pass over every client")
-        down, numbers = self._count_new(shared), dict[int, tuple[int, int]]()
-        total, merged = WeightedSum(), Tensors()
-        stacked: dict[str, list[torch.Tensor]] = {}
         for call, mapped in zip(calls, results, strict=True):
             numbers |= {client: (up, down) for client, up in zip(call.args[0], mapped.floats_up, strict=True)}
-            for answer in mapped.results:
-                if callable(reduce):
-                    merged = reduce(merged, answer) if merged else copied(answer, torch.device("cpu"))
-                elif reduce == "sum":
-                    total.add(answer)
-                else:
-                    for name, tensor in answer.items():
-                        stacked.setdefault(name, []).append(tensor)
+            parts = [*parts, *mapped.results] if merge == "stack" else joined([*parts, *mapped.results], merge)
         self._passes += 1
         ours.record(self._stage, self._context.round, self._when, self._passes, numbers)
-        return merged | total.total() | {name: torch.cat(tensors) for name, tensors in stacked.items()}
+        if merge != "stack":
+            total = copied(whole(parts, merge) or {}, torch.device("cpu"))
+            return _sum_of(total, {}) if reduce == "sum" else total
+        answers = [part.value for part in parts if part.value is not None]
+        names = dict.fromkeys(name for answer in answers for name in answer)
+        return {name: torch.cat([answer[name] for answer in answers if name in answer]) for name in names}
 
     def _count_new(self, shared: Tensors) -> int:
         """Numbers of ``shared`` that clients do not have of an earlier pass: each tensor goes down once."""
         new = {name: tensor for name, tensor in shared.items() if self._sent.get(name) is not tensor}
         self._sent |= new
         return floats(new)
+
+
+def _sum_of(left: Tensors, right: Tensors) -> Tensors:
+    """Add answers, in float64; what one of them has not is as the other has it."""
+    both = {name: left[name].double() + right[name].double() for name in left if name in right}
+    return {name: tensor.double() for name, tensor in (left | right).items()} | both
 
 
 class ServerSide:

@@ -4,7 +4,7 @@ trains.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, Context, ParamLayout, Tensors, not_stacked
-from engine.client.blocks import in_place_of
+from engine.client.blocks import cut_blocks, cut_together, in_place_of
 from engine.client.nets import ClientNets, open_model, without_model
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage
@@ -154,6 +154,11 @@ class Federation:
     def together(self, algorithm: Algorithm, context: Context) -> bool:
         """Return whether clients of a block are trained in one pass."""
         return self.executor(algorithm, context)[0] in STACKING
+
+    def blocks(self, ids: Sequence[int], together: bool) -> list[tuple[int, ...]]:
+        """Cut clients into blocks; ``together``: they are trained in one pass."""
+        block = self.experiment.execution.block
+        return cut_together(ids, block) if together else cut_blocks(ids, block, self.pool.workers)
 
     def lanes(self, algorithm: Algorithm, context: Context) -> int:
         """Return how many clients of a block a worker trains side by side, each in its lane; 1: none beside another."""

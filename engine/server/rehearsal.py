@@ -41,23 +41,24 @@ def rehearse(federation: Federation, stage: Stage, server: Tensors, context: Con
     [(results, doubt)] = federation.pool.run("twice", received, job, [call], what="a round twice")
     if doubt:
         log.warning(doubt)
-    results, made = [result for result in results if result.sum.weight > 0], list[dict[str, object]]()
-    for result in results + results[:1]:
+    sums, made = [result.sum.whole() for result in results], list[dict[str, object]]()
+    tried = [(result, total) for result, total in zip(results, sums, strict=True) if total.weight > 0]
+    for result, total in tried + tried[:1]:
         with on_the_server(f"round {context.round}: {type(algorithm).__name__}.aggregate", server):
             try:
-                entries = algorithm.aggregate_with(server, result.pooled(), compute, context)
+                entries = algorithm.aggregate_with(server, result.pooled(total), compute, context)
             except FedskewError:
                 raise
             except Exception as error:  # it may take more clients than one
                 log.info("twice the same: %s.aggregate is not tried (%s)", type(algorithm).__name__, error)
                 break
         made.append({f"server[{name!r}]": bits(tensor) for name, tensor in entries.items()})
-    if len(made) == len(results) + 1:
+    if len(made) == len(tried) + 1:
         twice.check_same(who, "aggregate", made[0], made[-1], reached)
     again = broadcast(algorithm, server, context)
     require_unwritten(f"{who} writes into server", first_other(given, bits(server)))
     first, second = ({f"received[{name!r}]": bits(own) for name, own in one.items()} for one in (received, again))
     twice.check_same(who, "broadcast", first, second, reached)
-    if not results:
+    if not tried:
         log.warning("%s is not tried twice, since rounds of clients %s take too long or fail", who, ids)
     log.info("twice the same: %s, tried by clients %s in %.2f s", who, ids, time.perf_counter() - began)

@@ -16,7 +16,6 @@ from torch import Tensor
 from engine.algorithm import Algorithm, Context, Tensors, overrides
 from engine.base.errors import MemoryShort, RunError
 from engine.base.part_calls import on_the_server
-from engine.client.blocks import cut_blocks
 from engine.client.messages import ClientFailure, TrainJob, TrainResult
 from engine.experiment import Stage
 from engine.record.stage_states import StageStates
@@ -76,7 +75,7 @@ class RoundRunner:
             received = broadcast(algorithm, server, context)
             rows = addressed(federation, algorithm, server, cohort, context)
         trained.floats_down = count_floats_down(algorithm, received, rows)
-        job = replace(self._job(stage, context, measured), work=federation.work(stage, round))
+        job = replace(self._job(stage, context, measured), work=federation.work(stage, round), cohort=cohort)
         calls = self._calls(stage, cohort, rows, context, states, job.work)
         for block in self._blocks(stage, context, job, received, calls):
             if measured.on_local_model is not None:
@@ -149,14 +148,14 @@ class RoundRunner:
 
         buffers: [Q] that stay where clients share none.
         """
-        experiment, weight = self._federation.experiment, trained.sum.weight
+        experiment, total = self._federation.experiment, trained.sum.whole()
         if experiment.privacy.clip is not None:
-            pooled = experiment.privacy.pooled(trained.sum.total(), server, context, experiment.seed)
-        elif weight > 0:
-            pooled = trained.pooled()
+            pooled = experiment.privacy.pooled(total.total(), server, context, experiment.seed)
+        elif total.weight > 0:
+            pooled = trained.pooled(total)
         else:
-            raise RunError(f"round {context.round}: the uploads' weights add up to {weight}: there is no mean")
-        mean_buffers = trained.sum.mean_buffers() if algorithm.shares_buffers else buffers
+            raise RunError(f"round {context.round}: the uploads' weights add up to {total.weight}: there is no mean")
+        mean_buffers = total.mean_buffers() if algorithm.shares_buffers else buffers
         hook = "aggregate_with" if overrides(algorithm, "aggregate_with") else "aggregate"
         with on_the_server(f"round {context.round}: {type(algorithm).__name__}.{hook}", server):
             compute = ServerSide(self._federation.pool, context, "aggregate/")
@@ -181,7 +180,7 @@ class RoundRunner:
         """Once a stage, before it trains: whether the workers' memory will do, by a trial of the largest client."""
         federation, algorithm = self._federation, stage.algorithm
         client, together = federation.population.largest, federation.together(algorithm, context)
-        blocks = cut_blocks(range(context.cohort_size), federation.experiment.execution.block, together)
+        blocks = federation.blocks(range(context.cohort_size), together)
         lanes = federation.lanes(algorithm, context)
         largest = max(map(len, blocks))
         clients = largest if together else min(lanes, largest)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from engine.algorithm import Tensors
-from engine.client.blocks import AUTO_BLOCKS
 from engine.client.jobs import JobRunner
 from engine.client.messages import Handle
 from engine.data import Assignment, Dataset
@@ -20,7 +19,7 @@ from engine.record.numerics import hardware_of, numerics
 from engine.worker.pool import Call, Pool
 from engine.worker.thread_count import workers_of
 
-AHEAD = AUTO_BLOCKS  # calls whose results may wait for one before them
+AHEAD = 16  # calls whose results may wait for one before them
 
 
 class InProcessPool(Pool):
@@ -33,7 +32,7 @@ class InProcessPool(Pool):
         threads = partial(torch.set_num_threads, experiment.execution.threads)
         self._threads = ThreadPoolExecutor(count, "worker", threads) if count > 1 else None
         self._numerics = numerics(experiment, hardware_of(experiment.execution.device), self._workers[0].nets)
-        self.side_by_side = count
+        self.workers = self.side_by_side = count
 
     @property
     def numerics(self) -> dict[str, str]:

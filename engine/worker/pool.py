@@ -1,9 +1,8 @@
 """The interface of a pool of workers: calls in, results out in the order of the calls.
 
 A pool gets a list of calls to one method of :class:`~engine.client.jobs.JobRunner` and yields their results in the
-order of the calls, whatever order they finish in. That order is all that the sums of a round depend on; and since
-each result is yielded as soon as those before it are there, a driver adds while workers train, and holds few results
-at once. There are two pools: ``in_process.py`` and ``ray/pool.py``.
+order of the calls, whatever order they finish in. Since each result is yielded as soon as those before it are there,
+a driver adds while workers train, and holds few results at once. The pools: ``in_process.py`` and ``ray/pool.py``.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ class Pool(ABC):
     """Workers, wherever they are."""
 
     deadline = Deadline(0, None)  # of what is run now
+    workers: int
     side_by_side: int  # workers that share a card, or else a machine's memory, at most
 
     @property

@@ -50,6 +50,7 @@ class RayPool(Pool):
         }
         client_actor = ray.remote(**options)(ClientActor)
         self._token = 0
+        self.workers = execution.actors
         self._measurements = Measurements(STORE_SHARE * object_store_bytes())
         self._actors = ActorGroup(lambda: client_actor.remote(*arguments), execution, share)
         try:

@@ -31,8 +31,9 @@ from engine.base.devices import cores
 from engine.base.errors import RunError, RunFolderError, require
 from engine.base.files import locked, write_atomically
 from engine.base.opening import read_text
-from engine.client.blocks import cut_blocks
+from engine.client.blocks import cut_blocks, cut_together
 from engine.experiment import Execution, Experiment, Work
+from engine.experiment.executor_policy import STACKING
 from engine.record.numerics import hardware_of
 from engine.run.preparing import divided
 from engine.run.run import Run
@@ -220,7 +221,15 @@ class Study:
                 experiment = self.experiment_of(setting).resolve()
                 seconds, rounds = run_turn(experiment, self.seconds)
                 rates = rounds / seconds, rounds * setting.clients / seconds
-                values = (setting.actors, setting.clients, turn, _blocks(experiment), seconds, rounds, *rates)
+                values = (
+                    setting.actors,
+                    setting.clients,
+                    turn,
+                    _blocks(experiment, setting.actors),
+                    seconds,
+                    rounds,
+                    *rates,
+                )
                 self.rows.append(dict(zip(COLUMNS, values, strict=True)))
                 write_frame(pd.DataFrame(self.rows), self.folder / "scaling")
                 tell(setting)
@@ -272,7 +281,8 @@ def _at(row: Row) -> Setting:
     return Setting(row["actors"], row["clients"])
 
 
-def _blocks(experiment: Experiment) -> int:
+def _blocks(experiment: Experiment, actors: int) -> int:
     """Blocks that a round is cut into."""
-    together = experiment.execution.executor in ("block", "block_graph")
-    return len(cut_blocks(range(experiment.participation.count or 0), experiment.execution.block, together))
+    cohort, block = range(experiment.participation.count or 0), experiment.execution.block
+    together = experiment.execution.executor in STACKING
+    return len(cut_together(cohort, block) if together else cut_blocks(cohort, block, max(actors, 1)))

@@ -1,0 +1,55 @@
+"""The binary tree along which a cohort's results are joined, so that bits do not depend on who joins them.
+
+The clients of a cohort have places, 0, 1, 2, ... in their order. What comes of them is joined along the binary tree
+over these places: 0 with 1, 2 with 3, their results with each other, and so on. Whoever has both halves of a subtree
+may join them; whoever has not keeps them apart as :class:`Part`. So how a cohort is cut into blocks, who trains them,
+in which order they end and who joins first changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+Join = Callable[[T, T], T]  # may write into both
+
+
+@dataclass(frozen=True)
+class Part(Generic[T]):
+    """What has come of the places [first, first + places) of a cohort, a subtree."""
+
+    first: int
+    places: int  # a power of two
+    value: T | None  # none: these clients have failed
+
+    def joined(self, right: Part[T], join: Join[T]) -> Part[T]:
+        """Return the result of both's places; a client that failed leaves that of the others as it is."""
+        here = [part.value for part in (self, right) if part.value is not None]
+        value = join(here[0], here[1]) if len(here) == 2 else next(iter(here), None)
+        return Part(self.first, self.places + right.places, value)
+
+    def is_left_half_with(self, other: Part[T]) -> bool:
+        """Return whether this and the other, in this order, are the halves of a subtree."""
+        first_of_both = self.first % (2 * self.places) == 0
+        return first_of_both and self.places == other.places and self.first + self.places == other.first
+
+
+def joined(parts: Iterable[Part[T]], join: Join[T]) -> list[Part[T]]:
+    """Return parts by their places, joined until no two of them are the halves of a subtree."""
+    done = list[Part[T]]()
+    for part in sorted(parts, key=attrgetter("first")):
+        while done and done[-1].is_left_half_with(part):
+            part = done.pop().joined(part, join)
+        done.append(part)
+    return done
+
+
+def whole(parts: Iterable[Part[T]], join: Join[T]) -> T | None:
+    """Return what has come of a cohort of which all parts are there; places behind its last client join nothing."""
+    total = Part[T](0, 0, None)
+    for part in reversed(joined(parts, join)):
+        total = part.joined(total, join)
+    return total.value
