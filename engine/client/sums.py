@@ -115,8 +115,10 @@ class WeightedSum:
         self._take(other.parts)
 
     def whole(self) -> Subtotal:
-        """Return the sum over a cohort whose clients are all in it, or left out; this one is gone afterwards."""
-        return tree.whole(self.parts, Subtotal.plus) or Subtotal()
+        """Return the sum over a cohort whose clients are all in it, or left out; it is then the only part."""
+        total = tree.whole(self.parts, Subtotal.plus) or Subtotal()
+        self.parts = [tree.Part(0, 1, total)]
+        return total
 
     def at_rest(self) -> WeightedSum:
         """The same in the host's memory, as it leaves a worker."""

@@ -62,7 +62,7 @@ class ByteBudget:
 
     def lost(self, call: int) -> None:
         """Forget a call that has to be sent again."""
-        del self._out[call]
+        self._out.pop(call, None)  # one that was sent again for its sum may have been consumed before
 
     def returned(self, call: int, size: int) -> None:
         """Count the bytes of a result that has come, in place of its call's."""
@@ -71,7 +71,7 @@ class ByteBudget:
 
     def consumed(self, call: int) -> None:
         """Forget a result that the driver has added."""
-        del self._out[call]
+        self._out.pop(call, None)
 
     def _note(self) -> None:
         self.most = max(self.most, sum(self._out.values()))
@@ -100,14 +100,16 @@ class Scheduler:
         self._total = sum(costs)
         self.held_back = False  # whether a call ever waited for room in the budget
 
-    def next(self, now: float, wanted: int) -> tuple[int, list[int]] | None:
+    def next(self, now: float, wanted: int | None) -> tuple[int, list[int]] | None:
         """Choose an actor and a call batch for it, which counts as sent; None while nothing should be sent.
 
-        ``wanted``: the call whose result the driver waits for. Where the budget has no room for another call, it alone
-        goes, since that is what makes room: something is always on its way until all calls have come back.
+        ``wanted``: the call whose result the driver waits for; None: any. Where the budget has no room for another
+        call, it alone goes, since that is what makes room: something is always on its way until all calls have come
+        back.
         """
         if not self._waiting:
             return None
+        wanted = self._waiting[-1] if wanted is None else wanted
         rates = [self._rate(kind) for kind in self._kinds]
         pace = [1.0 if rate is None else rate for rate in rates]
         there = [actor for actor, limit in enumerate(self._limits) if limit]
@@ -144,6 +146,10 @@ class Scheduler:
         self._in_flight[actor].clear()
         self._waiting += reversed(calls)
         return calls
+
+    def again(self, calls: Sequence[int]) -> None:
+        """Take note that calls which came back have to be sent again: they are the next."""
+        self._waiting += reversed(calls)
 
     def one_at_a_time(self, actor: int) -> None:
         """Send an actor one call batch at a time from now on."""

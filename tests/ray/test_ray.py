@@ -9,16 +9,20 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from algorithms import ALGORITHMS
 from engine.algorithm import PostTraining
 from engine.base.errors import ConfigError, ResourceError, RunError
+from engine.client.messages import TrainResult
+from engine.client.sums import WeightedSum
 from engine.experiment import Experiment
 from engine.models import MODELS
 from engine.record.run_folder import RunFolder
@@ -320,6 +324,43 @@ def test_a_round_puts_one_object_into_the_store(tmp_path: Path, monkeypatch: pyt
         for slot, handle in zip(slots, handles, strict=True):
             slot.handle = handle
         driver.close()
+
+
+def test_uploads_are_added_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an upload or a sum that the driver receives beside the whole one; other bits where actors add, in blocks
+    of any size, also after a death in the middle of it."""
+    import ray
+
+    from engine.worker.ray import pool
+    from engine.worker.ray.pool import RayPool
+
+    monkeypatch.setattr(pool, "ADDED_APART", 0)
+    got: list[Any] = []
+    get = ray.get
+    monkeypatch.setattr(ray, "get", lambda refs, **options: got.append(value := get(refs, **options)) or value)
+    weights = []
+    for number, (actors, block) in enumerate([(0, 3), (2, 1), (2, 2)]):
+        experiment = cell(actors, "scaffold", block=block, executor="loop").replace({"participation.count": 7})
+        ready = prepare(experiment.resolve(), tmp_path / str(number), False)
+        ready.write()
+        make = partial(RayPool, ready.experiment, ray.put(ready.dataset), ready.assignment)
+        driver = LocalDriver(ready, make_pool=make) if actors else LocalDriver(ready)
+        try:
+            for round in range(2):
+                if actors and round == 1:
+                    os.kill(driver.driver.federation.pool.placement[1]["pid"], signal.SIGKILL)  # type: ignore[attr-defined]
+                got.clear()
+                driver.advance(0.0)
+            weights.append(driver.driver.lineage.server["weights"])
+        finally:
+            driver.close()
+        if actors:
+            sums = [len(value.parts) for value in got if isinstance(value, WeightedSum)]
+            replies = [reply[1] for reply in got if isinstance(reply, tuple) and reply[1]]
+            blocks = [value for values in replies for value in values if isinstance(value, TrainResult)]
+            assert sums == [1] and len(blocks) == -(-7 // block)
+            assert not any(value.sum.parts for value in blocks)
+    assert all(torch.equal(weights[0], other) for other in weights[1:])
 
 
 @pytest.mark.long

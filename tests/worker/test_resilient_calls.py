@@ -28,6 +28,7 @@ from tests.support.loops import each
 
 START, BLOCK, RETRIES = 60.0, 30.0, 3
 DIED = ray.exceptions.ActorDiedError()
+LOST = ray.exceptions.ObjectLostError("an object", "its owner", "")
 KILLED = ray.exceptions.OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.")
 Fate = tuple[float, Exception | None] | None  # after how many seconds what is raised, or a result; none: never anything
 
@@ -39,6 +40,8 @@ class Ref:
     at: float
     value: Any = None
     error: Exception | None = None
+    node: str = ""  # where it lies, if it is a sum
+    sums: tuple[Ref, ...] = ()  # that are added for it
 
 
 @dataclass(eq=False)
@@ -54,9 +57,22 @@ class Actor:
     def __post_init__(self) -> None:
         self.ready = SimpleNamespace(remote=self._ready)
         self.call = self
+        self.add = SimpleNamespace(options=lambda num_returns: SimpleNamespace(remote=self._add))
+        self.node = f"node {self.number % 2}"
+
+    def options(self, num_returns: int) -> Any:
+        return SimpleNamespace(remote=lambda *args: self._with_sums(self.remote(*args), args[4]))
+
+    def _with_sums(self, reply: Ref, calls: list[Any]) -> list[Ref]:
+        return [reply, *(Ref(reply.at, tuple(call.args), reply.error, self.node) for call in calls)]
+
+    def _add(self, left: Ref, right: Ref, last: bool) -> tuple[Ref, Ref]:
+        reply = self.remote("add", 0, [], self.number, [])
+        reply.sums = (left, right)
+        return reply, Ref(reply.at, (*left.value, *right.value), reply.error, self.node)
 
     def _ready(self) -> Ref:
-        where = {"node": f"node {self.number % 2}", "gpus": [], "pid": self.number, "numerics": {"torch": "x"}}
+        where = {"node": self.node, "gpus": [], "pid": self.number, "numerics": {"torch": "x"}}
         fate = self.world.start_of(self)
         if fate is None:
             self.busy_until = float("inf")
@@ -66,7 +82,7 @@ class Actor:
 
     def remote(self, method: str, token: int, common: Any, number: int, calls: list[Any], *states: Any) -> Ref:
         fate = self.world.fate_of(self)
-        values = [call.args for call in calls]
+        values = [SimpleNamespace(number=call.args[0], sum=()) for call in calls]
         ref = Ref(float("inf"))
         if fate is not None and not self.dead:
             self.busy_until = max(self.busy_until, self.world.now) + fate[0]
@@ -76,6 +92,8 @@ class Actor:
                 self.dead, self.error = True, fate[1]
         elif self.dead:
             ref = Ref(max(self.busy_until, self.world.now), None, self.error)
+        if method == "add":
+            return ref
         self.flying.append(ref)
         self.world.most_in_flight[self.number] = max(
             self.world.most_in_flight.get(self.number, 0), sum(ref.at > self.world.now for ref in self.flying)
@@ -94,6 +112,7 @@ class World:
         self.killed: list[Actor] = []
         self.most_in_flight: dict[int, int] = {}
         self.exceptions = ray.exceptions
+        self.gone: dict[str, float] = {}  # nodes -> when all that lay there was lost, last
 
     def start(self) -> Actor:
         self.actors.append(Actor(self, len(self.actors)))
@@ -122,7 +141,14 @@ class World:
         assert ref.at <= self.now
         if ref.error is not None:
             raise ref.error
+        if self._is_lost(ref):
+            raise LOST
+        if any(map(self._is_lost, ref.sums)):
+            raise ray.exceptions.RayTaskError("add", "lost", LOST)
         return ref.value
+
+    def _is_lost(self, ref: Ref) -> bool:
+        return ref.at <= self.gone.get(ref.node, -1.0) <= self.now
 
     def available_resources(self) -> dict[str, float]:
         return {"CPU": 0.0}
@@ -141,8 +167,12 @@ def simulate(
     calls: int = 12,
     count: int = 3,
     round_timeout: float | None = None,
+    add_apart: bool = False,
 ) -> tuple[World, ActorGroup, Callable[[], list[int]]]:
-    """The world, the actors, and what runs the calls: the numbers of those whose results came, in their order."""
+    """The world, the actors, and what runs the calls: the numbers of those whose results came, in their order.
+
+    add_apart: the actors add what calls come to, here their numbers; they have to be those of all calls.
+    """
     world = World(start_of, fate_of)
     for module in (actor_group, resilient_calls, errors):
         monkeypatch.setattr(module, "ray", world)
@@ -157,29 +187,37 @@ def simulate(
     def run() -> list[int]:
         actors.renumber()
         deadline = Deadline(7, round_timeout)
-        sent = CallRun(actors, Measurements(1e9), execution, deadline, "train", (1, None), asked, "round 7")
-        return [value[0] for value in sent.results()]
+        sent = CallRun(actors, Measurements(1e9), execution, deadline, "train", (1, None), asked, "round 7", add_apart)
+        results = [*sent.results()]
+        assert not add_apart or sorted(results[-1].sum) == list(range(calls))
+        assert not any(result.sum for result in results[:-1])
+        return [result.number for result in results]
 
     return world, actors, run
 
 
-def test_each_call_comes_back_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("add_apart", [False, True])
+def test_each_call_comes_back_once_and_in_order(monkeypatch: pytest.MonkeyPatch, add_apart: bool) -> None:
     """Kills: a result that is lost, doubled or out of order, where nothing goes wrong."""
-    world, _, run = simulate(monkeypatch, fine)
+    world, _, run = simulate(monkeypatch, fine, add_apart=add_apart)
     assert run() == list(range(12))
     assert not world.killed
     assert max(world.most_in_flight.values()) == IN_FLIGHT
 
 
 @each("course", range(300))
-def test_any_course_ends(monkeypatch: pytest.MonkeyPatch, course: int) -> None:
-    """Kills: an endless loop; a call that comes back twice or never; an error that is none of the documented ones."""
+@pytest.mark.parametrize("add_apart", [False, True])
+def test_any_course_ends(monkeypatch: pytest.MonkeyPatch, course: int, add_apart: bool) -> None:
+    """Kills: an endless loop; a call that comes back twice or never, or is added twice or never; an error that is none
+    of the documented ones. Where actors add, nodes lose what lies there as well."""
     rng = random.Random(course)
     bad = rng.choice([0.02, 0.1, 0.3, 0.8])
 
     def fate(actor: Actor) -> Fate:
         if rng.random() > bad:
             return rng.uniform(0.1, 5), None
+        if add_apart and rng.random() < 0.5:
+            actor.world.gone[actor.node] = actor.world.now
         return rng.choice([None, (rng.uniform(0, 5), DIED), (rng.uniform(0, 5), KILLED)])
 
     def start(actor: Actor) -> Fate:
@@ -187,7 +225,7 @@ def test_any_course_ends(monkeypatch: pytest.MonkeyPatch, course: int) -> None:
             return rng.uniform(0.1, 20), None
         return rng.choice([None, (rng.uniform(0, 5), DIED)])
 
-    world, actors, run = simulate(monkeypatch, fate, start)
+    world, actors, run = simulate(monkeypatch, fate, start, add_apart=add_apart)
     ends = "failed 4 times, last because|with one block at a time on the last actor|could not start"
     try:
         for _ in range(3):

@@ -17,10 +17,11 @@ with uncollected():  # an actor is a process of its own
     from engine.base.devices import device_class
     from engine.base.errors import ResourceError
     from engine.client.jobs import JobRunner
+    from engine.client.sums import WeightedSum
     from engine.data import Assignment, Dataset
     from engine.experiment import Experiment
     from engine.record.numerics import hardware_of, numerics
-    from engine.worker.ray.wire import CallMeasure, SentCall, received, to_wire
+    from engine.worker.ray.wire import CallMeasure, SentCall, from_wire, received, to_wire
 
 
 class ClientActor:
@@ -59,8 +60,8 @@ class ClientActor:
         calls: list[SentCall],
         *states: Any,
     ) -> Any:
-        """Run a call batch; return ((its :class:`CallMeasure`, the calls' values), states of the first call, of the
-        second, ...).
+        """Run a call batch; return ((its :class:`CallMeasure`, the calls' values), the sums of the calls where they
+        are to be apart, states of the first call, of the second, ...).
 
         ``common`` holds (shared, job), or a reference to it that is opened once a round and not once a call; ``number``
         is this actor's for the time being; ``states`` are those of the calls' clients that have one, in their order.
@@ -72,7 +73,7 @@ class ClientActor:
             self._token = token
         self._worker.actor = number
         began = time.perf_counter()
-        values, new_states = [], list[Any]()
+        values, sums, new_states, sizes = [], list[Any](), list[Any](), list[int]()
         next_state = iter(states)
         for call in calls:
             own = (next(next_state) if is_there else None for is_there in call.has_state)
@@ -81,9 +82,22 @@ class ClientActor:
                 padding = [None] * (call.returned_states - len(value.states))  # Ray is told the number beforehand
                 new_states += [*value.states.values(), *padding]
                 value.states = dict.fromkeys(value.states)
+            sizes.append(size_of(value))
+            if call.sum_apart:
+                sums.append(value.sum)
+                value.sum = WeightedSum()
             values.append(value)
-        measure = CallMeasure(time.perf_counter() - began, [size_of(value) for value in values], self._kind)
-        return ((measure, values), *new_states) if new_states else (measure, values)
+        measure = CallMeasure(time.perf_counter() - began, sizes, self._kind)
+        apart = [*sums, *new_states]
+        return ((measure, values), *apart) if apart else (measure, values)
+
+    def add(self, left: WeightedSum, right: WeightedSum, last: bool) -> tuple[None, WeightedSum]:
+        """Return nothing, which is to say that they are added, and the sum; ``last``: it is that of the cohort."""
+        total: WeightedSum = from_wire(left)
+        total.merge(from_wire(right))
+        if last:
+            total.whole()
+        return None, to_wire(total)
 
 
 def size_of(value: Any) -> int:

@@ -66,20 +66,20 @@ class Loss:
     """The reason why an actor gave no reply; its calls have to run again."""
 
     reason: str
-    of_memory: bool  # whether there was too little memory for the calls
+    of_memory: bool = False  # there was too little memory for the calls
+    of_arguments: bool = False  # what they were given was lost
 
 
-def reply_or_loss(ref: Any, number: int, what: str) -> CallReply | Loss:
+def reply_or_loss(ref: Any, number: int) -> CallReply | Loss:
     """Return the reply of actor ``number`` that ``ref`` stands for, or why there is none.
 
-    Raises what a call raised (see :func:`cause_of`), unless that was want of memory, and
-    :class:`RunError` if client state that it needs was lost; ``what`` says in messages what is being done.
+    Raises what a call raised (see :func:`cause_of`), unless that was want of memory.
     """
     try:
         return ray.get(ref)
     except ray.exceptions.RayTaskError as error:  # first: it may be of the other types too
         if isinstance(error.cause, ray.exceptions.ObjectLostError):  # an argument that could not be fetched
-            raise state_lost(what) from None
+            return Loss("what it was given was lost with the node that held it", of_arguments=True)
         if isinstance(error.cause, BaseException) and is_of_memory(error.cause):
             return Loss(str(error.cause), of_memory=True)
         raise cause_of(error) from None
@@ -88,9 +88,9 @@ def reply_or_loss(ref: Any, number: int, what: str) -> CallReply | Loss:
     except ray.exceptions.RayActorError as error:
         if any(text in str(error) for text in NO_MEMORY):
             return Loss(_killed_for_memory(number, error), of_memory=True)
-        return Loss(f"actor {number} died ({last_cause(error)})", of_memory=False)
+        return Loss(f"actor {number} died ({last_cause(error)})")
     except ray.exceptions.ObjectLostError:  # it had computed, and its node is gone with the result
-        return Loss(f"what actor {number} had computed was lost with its node", of_memory=False)
+        return Loss(f"what actor {number} had computed was lost with its node")
 
 
 def _killed_for_memory(number: int, error: Exception) -> str:

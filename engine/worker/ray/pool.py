@@ -26,6 +26,7 @@ from engine.worker.ray.errors import FULL, state_lost, store_full
 from engine.worker.ray.resilient_calls import STORE_SHARE, CallRun, Measurements
 from engine.worker.ray.wire import from_wire, to_wire
 
+ADDED_APART = 1024 * 1024  # bytes of a broadcast from which on actors add, and not the driver: sums are twice as large
 INLINE = 64 * 1024  # bytes up to which arrays travel with each call; Ray's own limit for small arguments is 100 kB
 
 
@@ -75,6 +76,7 @@ class RayPool(Pool):
         self._token += 1
         self._actors.renumber()
         common = self._of_all(to_wire(shared), job, what)
+        large = method == "train" and sum(tensor.nbytes for tensor in shared.values()) > ADDED_APART
         call_run = CallRun(
             self._actors,
             self._measurements,
@@ -84,6 +86,7 @@ class RayPool(Pool):
             (self._token, common),
             calls,
             what,
+            add_apart=large and len(calls) > 1,
         )
         return call_run.results()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,17 +17,22 @@ from itertools import islice
 from typing import Any
 
 import ray
+import ray.exceptions
 
 from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.base.sizes import size_text
+from engine.client.sums import WeightedSum
+from engine.client.tree import Part
 from engine.experiment import Execution
 from engine.worker.pool import Call, Deadline
 from engine.worker.ray.actor_group import ActorGroup
-from engine.worker.ray.errors import Loss, reply_or_loss
+from engine.worker.ray.errors import Loss, reply_or_loss, state_lost
+from engine.worker.ray.sum_tree import Addition, RemoteSum, SumTree
 from engine.worker.ray.wire import CallReply, SentCall, from_wire, to_wire
 from engine.worker.scheduling import ByteBudget, MeasuredRates, Scheduler
 
 log = logging.getLogger("fedskew")
+SUM_LOST = "the sum of their uploads was lost with the node that held it"
 STORE_SHARE = 0.25  # of this node's object store for blocks that are out: the data and clients' states lie there too
 
 
@@ -63,8 +69,12 @@ class CallRun:
         common: tuple[int, Any],
         calls: Sequence[Call],
         what: str,
+        add_apart: bool = False,
     ) -> None:
-        """``common``: a token of it, and what all calls share or a reference to that; ``what``: for messages."""
+        """``common``: a token of it, and what all calls share or a reference to that; ``what``: for messages.
+
+        add_apart: the sums of the calls' uploads do not come to the driver one by one, but added by actors.
+        """
         self._actors = actors
         self._measurements = measurements
         self._execution = execution
@@ -82,11 +92,15 @@ class CallRun:
             if actors[number].node in actors.low_memory:
                 self._scheduler.one_at_a_time(number)
         self._attempts = [0] * len(calls)
+        self._add_apart = add_apart
+        self._sums = SumTree(len(calls))
+        self._yielded = 0  # results
+        self._last_heard = dict[int, float]()  # when an actor last gave something back
         self._done: dict[int, Any] = {}  # that wait for one before them
         self._in_flight: dict[Any, InFlight] = {}  # by the reference to the reply
 
     def results(self) -> Iterator[Any]:
-        """Yield the results in the order of the calls.
+        """Yield the results in the order of the calls; sums that are added by the actors come with the last.
 
         Raises :class:`RunError` if a call fails too often, client state is lost or the round's deadline passes,
         :class:`ResourceError` if the last actor cannot be started, :class:`MemoryShort` if one actor has too little
@@ -97,15 +111,21 @@ class CallRun:
                 self._fill(index)
                 self._wait(self._calls[index].label)
             self._fill(index)  # before the caller adds, so that no actor waits for it
-            yield from_wire(self._done.pop(index))
+            result = from_wire(self._done.pop(index))
+            self._yielded += 1
+            if self._add_apart and self._yielded == len(self._calls):
+                result.sum = self._whole_sum()
+            yield result
             self._scheduler.consumed(index)
 
     # --- sending ----------------------------------------------------------------------------------------
 
-    def _fill(self, wanted: int) -> None:
-        """Send what should be sent now."""
+    def _fill(self, wanted: int | None) -> None:
+        """Send what should be sent now; ``wanted``: the call that is waited for, if it is a certain one."""
         while (chosen := self._scheduler.next(time.perf_counter(), wanted)) is not None:
             self._send(*chosen)
+        while (pair := self._sums.take_pair()) is not None:
+            self._send_addition(*pair)
         if self._scheduler.held_back and not self._measurements.held_back:
             self._measurements.held_back = True
             log.warning(
@@ -119,19 +139,34 @@ class CallRun:
     def _send(self, number: int, batch: list[int]) -> None:
         """Send a call batch to an actor."""
         calls = [self._calls[index] for index in batch]
-        returned_states = sum(call.returned_states for call in calls)
+        apart = sum(call.returned_states for call in calls) + (len(calls) if self._add_apart else 0)
         method_of = self._actors[number].handle.call
-        if returned_states:
-            method_of = method_of.options(num_returns=1 + returned_states)
+        if apart:
+            method_of = method_of.options(num_returns=1 + apart)
         # A state of its own is an argument of its own, of which Ray takes note; where there is none, nothing is sent.
         sent = [
-            SentCall(to_wire(call.args), tuple(state is not None for state in call.states), call.returned_states)
+            SentCall(
+                to_wire(call.args),
+                tuple(state is not None for state in call.states),
+                call.returned_states,
+                self._add_apart,
+            )
             for call in calls
         ]
         states = [to_wire(state) for call in calls for state in call.states if state is not None]
         refs = method_of.remote(self._method, self._token, [self._common], number, sent, *states)
-        first, rest = (refs[0], refs[1:]) if returned_states else (refs, [])
+        first, rest = (refs[0], refs[1:]) if apart else (refs, [])
         self._in_flight[first] = InFlight(number, batch, rest)
+
+    def _send_addition(self, left: Part[RemoteSum], right: Part[RemoteSum]) -> None:
+        """Have two sums added, by an actor on a node that holds one of them if there is any, and one that is idle."""
+        nodes = [part.value.node for part in (left, right) if part.value]
+        started = [number for number in self._actors.numbers if self._actors[number].where] or self._actors.numbers
+        given = Counter(one.actor for one in [*self._in_flight.values(), *self._sums.additions.values()])
+        number = min(started, key=lambda one: (self._actors[one].node not in nodes, given[one]))
+        add = self._actors[number].handle.add.options(num_returns=2)
+        reply, ref = add.remote(*(part.value.ref for part in (left, right) if part.value), self._sums.is_last(left))
+        self._sums.additions[reply] = Addition(number, left, right, ref, time.perf_counter())
 
     # --- waiting ----------------------------------------------------------------------------------------
 
@@ -139,11 +174,12 @@ class CallRun:
         """Wait for whatever comes first: a reply, an actor that has started, or a deadline."""
         self._deadline.check(f"{self._what}: {label}")
         starting = self._actors.starting()
-        ready, _ = ray.wait([*starting, *self._in_flight], num_returns=1, timeout=self._patience())
+        sent = [*self._in_flight, *self._sums.additions]
+        ready, _ = ray.wait([*starting, *sent], num_returns=1, timeout=self._patience())
         if not ready:
             for number in self._actors.numbers:
                 self._check_in_time(number)
-        elif ready[0] in self._in_flight:
+        elif ready[0] in sent:
             self._receive(ready[0])
         else:
             self._start(starting[ready[0]])
@@ -168,7 +204,10 @@ class CallRun:
         if slot.where is None:
             return self._actors.start_time_left(number)
         if since is None:
-            return math.inf
+            sent = [addition.since for addition in self._sums.of(number)]
+            if not sent:
+                return math.inf
+            since = max(min(sent), self._last_heard.get(number, 0.0))
         return max(since, slot.since) + self._execution.block_timeout - time.perf_counter()
 
     def _check_in_time(self, number: int) -> None:
@@ -186,14 +225,21 @@ class CallRun:
 
     def _receive(self, ref: Any) -> None:
         """Take in the reply that ``ref`` stands for, or the loss of it."""
-        sent = self._in_flight[ref]
-        number = sent.actor
+        addition = self._sums.additions.get(ref)
+        number = addition.actor if addition else self._in_flight[ref].actor
         if self._actors[number].where is None and not self._start(number):
             return  # nothing of an actor counts that computes other bits
-        reply = reply_or_loss(ref, number, self._what)
+        reply = reply_or_loss(ref, number)
         if not isinstance(reply, Loss):
-            del self._in_flight[ref]
-            self._take_in(sent, reply)
+            self._last_heard[number] = time.perf_counter()
+            if addition is not None:
+                self._sums.added(ref, self._actors[number].node)
+            else:
+                self._take_in(self._in_flight.pop(ref), reply)
+        elif reply.of_arguments and addition:
+            self._again(self._sums.forget(ref), SUM_LOST)
+        elif reply.of_arguments:
+            raise state_lost(self._what)
         elif reply.of_memory:
             self._short_of_memory(number, reply.reason)
         else:
@@ -208,16 +254,37 @@ class CallRun:
         self._measurements.rates.add(self._method, measure.kind, measure.seconds, cost)
         self._measurements.result_bytes[self._method] = measure.sizes[-1]
         handles = iter(sent.handles)
+        if self._add_apart:
+            for index, ref in zip(sent.calls, islice(handles, len(sent.calls)), strict=True):
+                self._sums.put(index, 1, RemoteSum(ref, self._actors[number].node))
         for index, value in zip(sent.calls, values, strict=True):
             states = list(islice(handles, self._calls[index].returned_states))
             if states:  # in place of what the actor has kept
                 value.states = dict(zip(value.states, states, strict=False))
-            self._done[index] = value
+            if index < self._yielded:
+                self._scheduler.consumed(index)  # it was sent again for its sum
+            else:
+                self._done[index] = value
+
+    def _whole_sum(self) -> WeightedSum:
+        """Wait for the sum of all calls, and return it."""
+        while True:
+            self._fill(None)
+            whole = self._sums.whole()
+            if whole is None:
+                self._wait("the sum of the uploads")
+                continue
+            try:
+                return from_wire(ray.get(whole.ref))
+            except ray.exceptions.ObjectLostError:
+                self._again(self._sums.forget_whole(), SUM_LOST)
 
     # --- losses -----------------------------------------------------------------------------------------
 
     def _lost(self, number: int, reason: str) -> None:
         """Replace a dead actor and queue its blocks again."""
+        for addition in self._sums.of(number):
+            self._count(addition.left.first, reason)
         calls = self._recall(number)
         self._actors.replace(number)
         for index in calls:
@@ -229,7 +296,15 @@ class CallRun:
         """The calls that were on an actor; they wait to be sent again."""
         for ref in [ref for ref, sent in self._in_flight.items() if sent.actor == number]:
             del self._in_flight[ref]
+        self._sums.recall(number)
         return self._scheduler.lost(number)
+
+    def _again(self, calls: Sequence[int], reason: str) -> None:
+        """Queue calls again which had come back."""
+        for index in calls:
+            self._count(index, reason)
+        log.warning("%s: %s; %d blocks will run again", self._what, reason, len(calls))
+        self._scheduler.again(calls)
 
     def _count(self, index: int, reason: str) -> None:
         """Count a failed attempt at a call; raise :class:`RunError` if it was the last that it has."""

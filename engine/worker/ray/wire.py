@@ -23,6 +23,7 @@ class SentCall(NamedTuple):
     args: tuple[Any, ...]
     has_state: tuple[bool, ...]  # of each of its clients, whether the next one of the states is its
     returned_states: int  # how many results there are for clients' new states
+    sum_apart: bool = False  # its sum is a result of its own, which stays where it is
 
 
 class CallMeasure(NamedTuple):

@@ -1,0 +1,94 @@
+"""The sums of a round's blocks, added on the nodes where they lie, so that the driver receives the last one alone.
+
+Pure: it knows no Ray. Sums are added along a tree over the calls; which two are added first changes no bit, see
+``engine/client/tree.py``. Neighbours are taken, since the sum of neighbours is one vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any
+
+from engine.client.tree import Part
+
+
+@dataclass(frozen=True)
+class RemoteSum:
+    """A sum in Ray's object store."""
+
+    ref: Any
+    node: str | None  # of the actor that made it
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Two sums that an actor was sent for adding."""
+
+    actor: int
+    left: Part[RemoteSum]
+    right: Part[RemoteSum]
+    ref: Any  # to the sum of both
+    since: float
+
+
+class SumTree:
+    """The sums that are there, and the additions that are under way."""
+
+    def __init__(self, calls: int) -> None:
+        self._calls = calls
+        self._parts: list[Part[RemoteSum]] = []
+        self.additions: dict[Any, Addition] = {}  # by the reference to the reply
+
+    def put(self, first: int, places: int, total: RemoteSum) -> None:
+        """Take in the sum of ``places`` calls from ``first`` on."""
+        while first and first + places >= self._calls and first % (2 * places) == 0:
+            places *= 2  # there is no call behind it that it could wait for
+        self._parts.append(Part(first, places, total))
+
+    def take_pair(self) -> tuple[Part[RemoteSum], Part[RemoteSum]] | None:
+        """Take out two sums that are to be added; None where there are no neighbours yet."""
+        self._parts.sort(key=attrgetter("first"))
+        for left, right in pairwise(self._parts):
+            if left.is_left_half_with(right):
+                self._parts = [part for part in self._parts if part not in (left, right)]
+                return left, right
+        return None
+
+    def is_last(self, left: Part[RemoteSum]) -> bool:
+        """Return whether the sum of this and the one after it is that of all calls."""
+        return left.first == 0 and 2 * left.places >= self._calls
+
+    def added(self, reply: Any, node: str | None) -> None:
+        """Take in the sum of two."""
+        addition = self.additions.pop(reply)
+        self.put(addition.left.first, 2 * addition.left.places, RemoteSum(addition.ref, node))
+
+    def of(self, actor: int) -> list[Addition]:
+        """Return the additions that are on an actor, as they were sent."""
+        return [addition for addition in self.additions.values() if addition.actor == actor]
+
+    def recall(self, actor: int) -> None:
+        """Put back what was on an actor to be added."""
+        for reply, addition in [*self.additions.items()]:
+            if addition.actor == actor:
+                del self.additions[reply]
+                self._parts += [addition.left, addition.right]
+
+    def forget(self, reply: Any) -> list[int]:
+        """Return the calls whose sums were to be added, which are lost."""
+        addition = self.additions.pop(reply)
+        return [call for part in (addition.left, addition.right) for call in self._within(part)]
+
+    def whole(self) -> RemoteSum | None:
+        """Return the sum of all calls, if it is there."""
+        return next((part.value for part in self._parts if part.first == 0 and part.places >= self._calls), None)
+
+    def forget_whole(self) -> list[int]:
+        """Return all calls, whose sum is lost."""
+        self._parts = []
+        return [*range(self._calls)]
+
+    def _within(self, part: Part[RemoteSum]) -> range:
+        return range(part.first, min(part.first + part.places, self._calls))
