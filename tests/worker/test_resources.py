@@ -161,7 +161,11 @@ def test_the_address_that_ray_would_use(
     [
         (None, "RAY_ADDRESS={0}: no Ray answers at {0} within 10 s; start that Ray, or unset RAY_ADDRESS"),
         ("{}", "--address={0}: no Ray answers at {0} within 10 s; start that Ray, or leave --address away"),
-        ("ray://{}", "--address=ray://{0}: no Ray answers at {0} within 10 s; start that Ray, or leave --address away"),
+        (
+            "ray://{}",
+            "--address=ray://{0}: ray:// is for programs outside the cluster, and fedskew runs on a node of it; start "
+            "it there or by 'ray job submit', with auto for this address (docs/cluster.md)",
+        ),
     ],
 )
 def test_a_dead_address_is_told_before_ray_tries_it(

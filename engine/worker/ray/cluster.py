@@ -24,7 +24,7 @@ from engine.base.devices import cores, memory
 from engine.base.errors import FedskewError, ResourceError
 from engine.base.own_modules import check_hides_nothing
 from engine.data import Dataset
-from engine.experiment import Execution, no_gpu
+from engine.experiment import Execution, check_share, no_gpu
 from engine.worker.addresses import check_answers, repair, used
 from engine.worker.ray import session_folder
 from engine.worker.ray.errors import FULL, NO_ROOM, last_cause
@@ -46,6 +46,7 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
     :class:`ResourceError` if no Ray answers at the address, and the error of ``no_gpu`` if a GPU share is asked for on
     a machine without a GPU.
     """
+    check_share(execution)
     if ray.is_initialized():
         return
     check_hides_nothing(Path.cwd())
