@@ -62,9 +62,9 @@ class Shown(JupyterMixin):
         """``console``: where; None: nowhere."""
         self.in_notebook = console is not None and console.is_jupyter
         self._content: RenderableType = ""
-        shown = console is not None and not self.in_notebook
-        self._live = Live(console=console) if shown and console.is_terminal else None
-        self._log = console if shown and not console.is_terminal else None
+        there = None if self.in_notebook else console
+        self._live = Live(console=there) if there is not None and there.is_terminal else None
+        self._log = there if self._live is None else None
         self._logged = time.monotonic()
         self._cell: Any = None
 

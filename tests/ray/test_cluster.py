@@ -138,11 +138,11 @@ class Resource(Strict):
     spec: Job | Cluster
 
 
-def resource(name: str, *change: str) -> Resource:
-    """The resource that a file has, and nothing beside it; ``change``: a text in it, and what takes its place."""
+def resource(name: str, old: str = "", new: str = "") -> Resource:
+    """The resource that a file has, and nothing beside it; ``old``: a text in it, in whose place ``new`` is read."""
     text = (DOCS / "cluster" / name).read_text()
-    assert not change or change[0] in text
-    return Resource.model_validate(yaml.safe_load(text.replace(*change) if change else text))
+    assert old in text
+    return Resource.model_validate(yaml.safe_load(text.replace(old, new)))
 
 
 def test_the_ray_job_and_the_ray_cluster_are_such() -> None:

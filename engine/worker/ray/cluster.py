@@ -98,11 +98,19 @@ def _refused(error: Exception, given: str) -> str:
 
 
 def _check_cluster(execution: Execution) -> None:
-    """As on one machine; actors for which the cluster lacks cores are never placed, and so they take no memory."""
+    """As on one machine; actors for which a cluster lacks cores wait, and take no memory, until it has grown."""
     total = ray.cluster_resources()
-    cpus = total.get("CPU", 0.0)
-    placed = execution.actors * execution.cpus_per_actor <= cpus
-    check_actors(execution, cpus, total.get("memory", math.inf) if placed else math.inf, "the cluster")
+    cpus, wanted = total.get("CPU", 0.0), execution.actors * execution.cpus_per_actor
+    if wanted <= cpus:
+        check_actors(execution, cpus, total.get("memory", math.inf), "the cluster")
+        return
+    log.warning(
+        "execution.actors=%d want %g cores and the cluster has %g: more are waited for, execution.start_timeout=%g s",
+        execution.actors,
+        wanted,
+        cpus,
+        execution.start_timeout,
+    )
 
 
 @contextmanager
