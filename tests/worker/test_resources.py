@@ -74,7 +74,7 @@ def test_a_run_is_refused_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_clusters_own_resources_count(
     monkeypatch: pytest.MonkeyPatch, messages: Messages, cpus: float, refused: bool
 ) -> None:
-    """Kills: this machine's cores and memory for those of a cluster; a refusal, or a division, of what a cluster grows for."""
+    """Kills: this machine's cores and memory for those of a cluster; what it grows for, refused or divided by."""
     monkeypatch.setattr(cluster, "check_answers", lambda *_: None)
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(cluster.ray, "init", lambda *_, **__: None)
