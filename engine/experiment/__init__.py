@@ -9,7 +9,7 @@ from engine.algorithm import Local
 from engine.experiment.checks import settings_of
 from engine.experiment.choices import CHOICES, written
 from engine.experiment.dotted_keys import keys, parse_assignment
-from engine.experiment.execution import IDENTITY, NEUTRAL, Execution, no_gpu
+from engine.experiment.execution import IDENTITY, NEUTRAL, Execution, check_share, no_gpu
 from engine.experiment.experiment import Experiment
 from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation, Stop
 from engine.experiment.stages import Change, Stage, lineage_of
@@ -30,6 +30,7 @@ __all__ = [
     "Stage",
     "Stop",
     "Work",
+    "check_share",
     "keys",
     "lineage_of",
     "no_gpu",

@@ -240,6 +240,17 @@ class Execution(Section):
         return resolved
 
 
+def check_share(execution: Execution) -> None:
+    """Refuse a share of a GPU that nothing would compute on: asked for where a run begins, since old ones are read."""
+    require(
+        execution.device != "cpu" or execution.gpus_per_actor == 0,
+        "execution.gpus_per_actor",
+        execution.gpus_per_actor,
+        "would keep a GPU from others, and execution.device is cpu",
+        "set execution.gpus_per_actor=0, or leave execution.device out",
+    )
+
+
 def no_gpu(execution: Execution) -> ConfigError:
     """Return the error for a machine without a GPU, which names the field that asked for one."""
     field = "gpus_per_actor" if execution.gpus_per_actor else "device"

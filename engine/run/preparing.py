@@ -17,7 +17,7 @@ from engine.base.own_modules import is_ours, name_of
 from engine.base.part_calls import calling
 from engine.data import Assignment, Dataset
 from engine.data.samples.assignment import Parts, without
-from engine.experiment import Execution, Experiment, no_gpu
+from engine.experiment import Execution, Experiment, check_share, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
 from engine.models.model import built_alike
 from engine.models.splitting import check_split
@@ -203,6 +203,7 @@ def check_code(summary: Mapping[str, Any], experiment: Experiment, folder: RunFo
 
 def check_place(execution: Execution, address: str | None = None) -> None:
     """Refuse what this process cannot do where it is to compute, and say what it leaves unused."""
+    check_share(execution)
     if execution.actors:
         return
     if execution.device == "cuda" and not torch.cuda.is_available():

@@ -32,9 +32,14 @@ def used(address: str | None) -> tuple[str, str]:
 def check_answers(address: str, given: str, patience: float = PATIENCE) -> None:
     """Raise :class:`ResourceError` where no Ray answers at ``address``, which ``given`` gave, as :func:`used` says.
 
-    Where "auto" finds nothing that ``ray start`` has left, Ray looks for itself.
+    So, too, for an address of Ray Client. Where "auto" finds nothing that ``ray start`` has left, Ray looks for itself.
     """
-    there = current_cluster() if address == "auto" else address.removeprefix("ray://")
+    if address.startswith("ray://"):
+        raise ResourceError(
+            f"{given}: ray:// is for programs outside the cluster, and fedskew runs on a node of it; start it there or "
+            "by 'ray job submit', with auto for this address (docs/cluster.md)"
+        )
+    there = current_cluster() if address == "auto" else address
     if there is not None and not answers(there, patience):
         raise ResourceError(f"{given}: no Ray answers at {there} within {patience:g} s; {repair(given)}")
 

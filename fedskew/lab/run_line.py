@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from engine.record.run_folder import BREAKS_PRIVACY, Row, RunFolder
 from engine.run.local_driver import Progress as Advanced
 from engine.run.run import Run, RunObserver
 from fedskew.lab.quantities import quantity
-from fedskew.lab.shown import Shown, progress_bar
+from fedskew.lab.shown import Shown, progress_bar, time_left
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_BLOCKS = 30  # of a curve in one line
@@ -31,18 +32,21 @@ class RunLine(RunObserver):
         self._shown = shown
         self._bar = progress_bar("round")
         self._task = self._bar.add_task("round", now="")
+        self._now = ""
 
     def on_start(self, run: Run) -> None:
+        self._begun, self._before = time.monotonic(), run.done
         self._bar.update(self._task, total=run.total_rounds, completed=run.done)
         self._shown.show(self._bar)
 
     def on_round(self, run: Run, progress: Advanced) -> None:
         scores = [row for row in progress.rows if row["accuracy"] is not None]
         if scores:
-            self._bar.update(self._task, now=headline(scores[-1]))
+            self._now = headline(scores[-1])
         total = run.done if run.finished else run.total_rounds  # perhaps before the last of its rounds
-        self._bar.update(self._task, total=total, completed=run.done)
-        self._shown.show(self._bar)
+        self._bar.update(self._task, now=self._now, total=total, completed=run.done)
+        left = time_left(self._begun, run.done - self._before, total - run.done)
+        self._shown.show(self._bar, f"round {run.done} of {total}  {self._now}{left}")
 
 
 def headline(score: Row) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -12,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 
 from engine.base.errors import one_line
+
+LINES_EVERY = 60.0  # seconds, where there is no terminal
 
 
 def printable(text: str) -> str:
@@ -43,25 +47,40 @@ def progress_bar(of: str, console: Console | None = None) -> Progress:
     return Progress(*columns, console=console)
 
 
+def time_left(begun: float, done: int, left: int) -> str:
+    """Return how long what is left will take if it goes on as since ``begun``, of ``time.monotonic``; "" if unknown."""
+    return f"; {timedelta(seconds=round((time.monotonic() - begun) / done * left))} left" if done > 0 else ""
+
+
 class Shown(JupyterMixin):
-    """One place of a terminal, or of a notebook's cell, whose content is replaced; a notebook needs no ipywidgets."""
+    """One place of a terminal, or of a notebook's cell, whose content is replaced; a notebook needs no ipywidgets.
+
+    Where there is no terminal, as in a job's log, a line now and then.
+    """
 
     def __init__(self, console: Console | None) -> None:
         """``console``: where; None: nowhere."""
         self.in_notebook = console is not None and console.is_jupyter
         self._content: RenderableType = ""
-        self._live = Live(console=console) if console is not None and not self.in_notebook else None
+        there = None if self.in_notebook else console
+        self._live = Live(console=there) if there is not None and there.is_terminal else None
+        self._log = there if self._live is None else None
+        self._logged = time.monotonic()
         self._cell: Any = None
 
     def __rich__(self) -> RenderableType:
         return self._content
 
-    def show(self, content: RenderableType) -> None:
-        """Show ``content`` in the place of what was shown before."""
+    def show(self, content: RenderableType, line: str = "") -> None:
+        """Show ``content`` in the place of what was shown before; ``line``: what a log has of it."""
         self._content = content
         if self._live is not None:
             self._live.start()
             self._live.update(content, refresh=True)
+        elif self._log is not None:
+            if line and time.monotonic() - self._logged >= LINES_EVERY:
+                self._logged = time.monotonic()
+                self._log.print(line, highlight=False, soft_wrap=True)
         elif self._cell is not None:
             self._cell.update(self)
         elif self.in_notebook:
@@ -77,8 +96,6 @@ class Shown(JupyterMixin):
         """Leave what is shown where it is."""
         if self._live is not None and self._live.is_started:
             self._live.stop()
-            if not self._live.console.is_terminal:  # where Rich does not end the last line
-                self._live.console.line()
 
 
 def cell() -> int:

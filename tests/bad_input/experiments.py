@@ -96,6 +96,7 @@ VALUES = [
     run("retries is negative", "execution.retries=-1"),
     run("device is unknown", "execution.device=tpu"),
     run("share above a GPU", "execution.gpus_per_actor=2"),
+    run("share of a GPU for the CPU", "execution.gpus_per_actor=0.5 execution.device=cpu"),
     run("a GPU where there is none", "execution.actors=0 execution.device=cuda"),
     run("capture on a CPU", "execution.executor=graph execution.device=cpu"),
     run("tf32 on a CPU", "execution.tf32=true execution.device=cpu"),

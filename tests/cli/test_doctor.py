@@ -204,7 +204,7 @@ def free_address() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("address", ["auto", "nonsense", "localhost:no", "127.0.0.1:99999", "free", "ray://free"])
+@pytest.mark.parametrize("address", ["auto", "nonsense", "localhost:no", "127.0.0.1:99999", "free"])
 def test_a_ray_address_that_nothing_answers_at_is_wrong(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: RAY_ADDRESS that is printed and not tried; a traceback for one that is no address."""
     monkeypatch.setenv("RAY_ADDRESS", address.replace("free", free_address()))
@@ -217,7 +217,7 @@ def test_a_ray_address_that_nothing_answers_at_is_wrong(address: str, monkeypatc
 def test_a_ray_that_answers_is_used(listener: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: an address in one of its forms that is not understood."""
     begun(tmp_path, listener)
-    for address in ("auto", listener, f"ray://{listener}"):
+    for address in ("auto", listener):
         monkeypatch.setenv("RAY_ADDRESS", address)
         [found] = doctor.check_ray()
         assert found.mark == "ok" and "answers" in found.text

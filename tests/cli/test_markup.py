@@ -43,7 +43,7 @@ def test_a_folder_with_such_a_name(call: Any, tmp_path: Path) -> None:
 
 def test_a_sweep_with_such_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Kills: a sweep's name, title, folder, setting or reason that Rich reads."""
-    console = plain_console(stderr=True, width=200, force_terminal=False)
+    console = plain_console(stderr=True, width=200, force_terminal=True)
     named = NamedSweep("own[bold] :red_circle:", "laptop", (), ODD, grid("laptop"))
     folder = SweepFolder(tmp_path / "v[" / "red]")
     mode = Mode("inside", 0, ({"CPU": 1.0},), 1, ODD)

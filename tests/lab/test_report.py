@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from PIL import Image
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.owned import owned
 from engine.experiment import Experiment
+from engine.record.columns import SCHEMAS
 from engine.results.frames import load_results
 from engine.results.loading import load
 from fedskew.lab.comparing.comparisons import comparisons, paper_frame
@@ -35,6 +37,7 @@ from tests.support.report_pages import ATTACK, CLAIMS, FAILED, REASON, TABLE, ch
 from tests.support.sweep_folders import ALPHA, BASE, EPOCHS, MU, make_run
 
 pytestmark = pytest.mark.slow
+CLIENTS, WHO = SCHEMAS["clients"], ("clients", "actors")
 
 # --- the page ------------------------------------------------------------------------------------------------
 
@@ -493,6 +496,34 @@ def test_an_oracle_is_marked_where_only_its_fields_are_named(tmp_path: Path) -> 
     assert "Every figure is of an oracle: breaks privacy." in text
     assert text.count("an oracle: breaks privacy") == 3  # facts, claim, table
     assert re.search(r"fraction=\S+, breaks-privacy", text)  # the best
+
+
+def test_a_run_names_its_slowest_clients_and_actors(tmp_path: Path, sweep: Path) -> None:
+    """Kills: times without the number of steps; rounds of other runs, or clients without a step, among them; the
+    quickest first; a table of the one actor that there is; one in a sweep's report."""
+    run = make_run(tmp_path / "run", client_rows=False)
+    rows = [  # client, actor, steps, seconds, reused
+        (3, 0, 10, 1.0, False),
+        (3, 1, 10, 3.0, False),
+        (5, 1, 2, 1.0, False),
+        (7, 0, 100, 4.0, False),
+        (7, 1, 1, 9.0, True),
+        (9, 1, 0, 9.0, False),
+    ]
+    columns = dict(zip(("client", "actor", "steps", "seconds", "reused"), zip(*rows, strict=True), strict=True))
+    table = {name: columns.get(name, ["train" if name == "stage" else 1] * len(rows)) for name in CLIENTS.names}
+    pq.write_table(pa.table(table, CLIENTS), run / "clients.parquet")
+    write(run)
+    found = {name: [[float(cell) for cell in row] for row in page_of(run).table(f"slowest-{name}")[1]] for name in WHO}
+    assert found["clients"] == [[5, 1, 2, 1, 1, 500], [3, 2, 20, 4, 3, 200], [7, 1, 100, 4, 4, 40]]
+    assert found["actors"] == [[1, 2, 12, 4, 3, 333.3], [0, 2, 110, 5, 4, 45.45]]
+    csv = pd.read_csv(run / "report/slowest-actors.csv")
+    assert csv["ms_per_step"].tolist() == pytest.approx([1000 / 3, 5000 / 110])
+    pq.write_table(pa.table({**table, "actor": [0] * len(rows)}, CLIENTS), run / "clients.parquet")
+    write(run)
+    assert "slowest-clients" in page_of(run).rows and "slowest-actors" not in page_of(run).rows
+    assert not (run / "report/slowest-actors.csv").exists()
+    assert "slowest-clients" not in page_of(sweep).rows
 
 
 def test_a_run_that_ends_in_an_oracle_says_so(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any, Literal
 
+import pydantic
 import pytest
 import yaml
 
@@ -79,15 +81,107 @@ def test_shell_files_parse(name: str) -> None:
     subprocess.run([bash, "-n", str(DOCS / "cluster" / name)], check=True)
 
 
-def test_the_ray_job_is_one() -> None:
-    """Kills: a resource of another kind, without the parts that KubeRay asks for."""
-    job = yaml.safe_load((DOCS / "cluster/kuberay-rayjob.yaml").read_text())  # and nothing beside it
-    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    assert "fedskew" in job["spec"]["entrypoint"]
-    cluster = job["spec"]["rayClusterSpec"]
-    assert cluster["headGroupSpec"]["template"]["spec"]["containers"]
-    assert cluster["workerGroupSpecs"]
-    yaml.safe_load((DOCS / "cluster/runtime_env.yaml").read_text())
+class Strict(pydantic.BaseModel, extra="forbid", strict=True):
+    """A part of KubeRay's resources, with the fields that the files use: after its API reference, of version 1.7."""
+
+
+class Container(Strict):
+    name: str
+    image: str
+    resources: dict[Literal["requests", "limits"], dict[str, str]]
+    volumeMounts: list[dict[Literal["name", "mountPath"], str]]
+
+
+class Pod(Strict):
+    containers: list[Container]
+    volumes: list[dict[str, Any]]
+
+
+class Template(Strict):
+    spec: Pod
+
+
+class Head(Strict):
+    rayStartParams: dict[str, str]
+    template: Template
+
+
+class Workers(Head):
+    groupName: str
+    replicas: int
+    minReplicas: int
+    maxReplicas: int
+
+
+class Cluster(Strict):
+    rayVersion: str
+    authOptions: dict[Literal["mode"], Literal["token", "disabled"]]
+    enableInTreeAutoscaling: bool
+    autoscalerOptions: dict[Literal["idleTimeoutSeconds"], int]
+    headGroupSpec: Head
+    workerGroupSpecs: list[Workers]
+
+
+class Job(Strict):
+    entrypoint: str
+    backoffLimit: int
+    shutdownAfterJobFinishes: bool
+    ttlSecondsAfterFinished: int
+    runtimeEnvYAML: str
+    rayClusterSpec: Cluster
+
+
+class Resource(Strict):
+    apiVersion: Literal["ray.io/v1"]
+    kind: Literal["RayJob", "RayCluster"]
+    metadata: dict[Literal["name"], str]
+    spec: Job | Cluster
+
+
+def resource(name: str, old: str = "", new: str = "") -> Resource:
+    """The resource that a file has, and nothing beside it; ``old``: a text in it, in whose place ``new`` is read."""
+    text = (DOCS / "cluster" / name).read_text()
+    assert old in text
+    return Resource.model_validate(yaml.safe_load(text.replace(old, new)))
+
+
+def test_the_ray_job_and_the_ray_cluster_are_such() -> None:
+    """Kills: a resource of another kind; fields or values that KubeRay does not know; two clusters that differ; a Ray
+    open to all, one that does not grow and shrink, or with places on the head; a version that is not the image's."""
+    job, cluster = resource("kuberay-rayjob.yaml").spec, resource("kuberay-raycluster.yaml").spec
+    assert isinstance(job, Job) and isinstance(cluster, Cluster)
+    (workers,), (standing,) = job.rayClusterSpec.workerGroupSpecs, cluster.workerGroupSpecs
+    for one in (workers, standing):
+        assert 1 <= one.minReplicas <= one.replicas <= one.maxReplicas and one.minReplicas < one.maxReplicas
+    assert workers.replicas == workers.maxReplicas  # a sweep takes the places that it begins with
+    standing.replicas = workers.replicas
+    assert cluster == job.rayClusterSpec
+    assert cluster.enableInTreeAutoscaling and cluster.authOptions == {"mode": "token"}
+    assert cluster.headGroupSpec.rayStartParams["num-cpus"] == "0"
+    recipe = (DOCS / "cluster/Dockerfile").read_text()
+    assert f"FROM rayproject/ray:{cluster.rayVersion}-" in recipe
+    for group in (cluster.headGroupSpec, standing):
+        assert [f"--tag {one.image} " in recipe for one in group.template.spec.containers] == [True]
+    environment = yaml.safe_load((DOCS / "cluster/runtime_env.yaml").read_text())
+    assert yaml.safe_load(job.runtimeEnvYAML) == environment
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("maxReplicas", "maxReplica"),
+        ('num-cpus: "0"', "num-cpus: 0"),
+        ("kind: RayJob", "kind: Job"),
+        ("mode: token", "mode: on"),
+        ("enableInTree", "enableIntree"),
+        ('cpu: "16"', "cpu: 16.5"),
+    ],
+    ids=lambda change: change[1],
+)
+def test_a_slip_in_the_ray_job_is_found(change: tuple[str, str]) -> None:
+    """Kills: a model that takes everything."""
+    with pytest.raises(pydantic.ValidationError):
+        resource("kuberay-rayjob.yaml", *change)
 
 
 def test_deleting_the_ray_job_keeps_the_shared_folder() -> None:

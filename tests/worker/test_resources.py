@@ -66,13 +66,15 @@ def test_a_run_is_refused_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(cluster, "memory", lambda device: 10 * PROCESS)
     with pytest.raises(ConfigError, match=r"execution\.actors=64"):
         cluster.connect(Execution(actors=64))
+    with pytest.raises(ConfigError, match="would keep a GPU from others"):
+        cluster.connect(Execution(actors=1, device="cpu", gpus_per_actor=0.5), crowd=False)
 
 
-@pytest.mark.parametrize(("cpus", "refused"), [(2.0, False), (64.0, True)])
+@pytest.mark.parametrize(("cpus", "refused"), [(0.0, False), (2.0, False), (64.0, True)])
 def test_a_clusters_own_resources_count(
     monkeypatch: pytest.MonkeyPatch, messages: Messages, cpus: float, refused: bool
 ) -> None:
-    """Kills: this machine's cores and memory for those of a cluster; a refusal of what a cluster grows for."""
+    """Kills: this machine's cores and memory for those of a cluster; what it grows for, refused or divided by."""
     monkeypatch.setattr(cluster, "check_answers", lambda *_: None)
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(cluster.ray, "init", lambda *_, **__: None)
@@ -82,7 +84,7 @@ def test_a_clusters_own_resources_count(
             cluster.connect(Execution(actors=64), "auto")
     else:
         cluster.connect(Execution(actors=64), "auto")
-        assert "the cluster has 2" in messages.drain()[0]
+        assert f"the cluster has {cpus:g}: more are waited for" in messages.drain()[0]
 
 
 def test_trials_at_a_time_have_memory() -> None:
@@ -161,7 +163,11 @@ def test_the_address_that_ray_would_use(
     [
         (None, "RAY_ADDRESS={0}: no Ray answers at {0} within 10 s; start that Ray, or unset RAY_ADDRESS"),
         ("{}", "--address={0}: no Ray answers at {0} within 10 s; start that Ray, or leave --address away"),
-        ("ray://{}", "--address=ray://{0}: no Ray answers at {0} within 10 s; start that Ray, or leave --address away"),
+        (
+            "ray://{}",
+            "--address=ray://{0}: ray:// is for programs outside the cluster, and fedskew runs on a node of it; start "
+            "it there or by 'ray job submit', with auto for this address (docs/cluster.md)",
+        ),
     ],
 )
 def test_a_dead_address_is_told_before_ray_tries_it(

@@ -24,7 +24,7 @@ from engine.base.devices import cores, memory
 from engine.base.errors import FedskewError, ResourceError
 from engine.base.own_modules import check_hides_nothing
 from engine.data import Dataset
-from engine.experiment import Execution, no_gpu
+from engine.experiment import Execution, check_share, no_gpu
 from engine.worker.addresses import check_answers, repair, used
 from engine.worker.ray import session_folder
 from engine.worker.ray.errors import FULL, NO_ROOM, last_cause
@@ -46,6 +46,7 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
     :class:`ResourceError` if no Ray answers at the address, and the error of ``no_gpu`` if a GPU share is asked for on
     a machine without a GPU.
     """
+    check_share(execution)
     if ray.is_initialized():
         return
     check_hides_nothing(Path.cwd())
@@ -97,11 +98,19 @@ def _refused(error: Exception, given: str) -> str:
 
 
 def _check_cluster(execution: Execution) -> None:
-    """As on one machine; actors for which the cluster lacks cores are never placed, and so they take no memory."""
+    """As on one machine; actors for which a cluster lacks cores wait, and take no memory, until it has grown."""
     total = ray.cluster_resources()
-    cpus = total.get("CPU", 0.0)
-    placed = execution.actors * execution.cpus_per_actor <= cpus
-    check_actors(execution, cpus, total.get("memory", math.inf) if placed else math.inf, "the cluster")
+    cpus, wanted = total.get("CPU", 0.0), execution.actors * execution.cpus_per_actor
+    if wanted <= cpus:
+        check_actors(execution, cpus, total.get("memory", math.inf), "the cluster")
+        return
+    log.warning(
+        "execution.actors=%d want %g cores and the cluster has %g: more are waited for, execution.start_timeout=%g s",
+        execution.actors,
+        wanted,
+        cpus,
+        execution.start_timeout,
+    )
 
 
 @contextmanager

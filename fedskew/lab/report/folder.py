@@ -31,7 +31,7 @@ from fedskew.lab.report.claim_views import claim_views, claims_frame
 from fedskew.lab.report.facts import facts, ledger_note
 from fedskew.lab.report.figure_groups import figure_groups
 from fedskew.lab.report.paper_tables import paper_tables
-from fedskew.lab.report.trial_tables import best_settings, failures, trials_table
+from fedskew.lab.report.trial_tables import best_settings, failures, slowest, trials_table
 
 log = logging.getLogger("fedskew")
 FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
@@ -46,7 +46,7 @@ PICTURES_AND_TABLES = Shape(
         rf"(class-bars|class-slopes|client-accuracy-{_POINT}|curves-(accuracy(-seconds)?|loss|local|{_POINT}))({_NUMBER})?\.{_FORM}",
         rf"(classes|clients|drift|importance|parallel)\.{_FORM}",
         rf"(table{_NUMBER}(-comparisons|-ranks)?|claims|settings|paper)\.tex",
-        rf"(table{_NUMBER}(-comparisons|-ranks)?|claim{_NUMBER}-cells|claims|curves|importance|settings|trials)\.csv",
+        rf"(table{_NUMBER}(-comparisons|-ranks)?|claim{_NUMBER}-cells|claims|curves|importance|settings|slowest-(actors|clients)|trials)\.csv",
         r"report\.md",
     )
 )
@@ -81,14 +81,14 @@ def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Co
     """Make the files by name; and say what of the plan is there."""
     settings, claims, tables = settings_of(results), claim_views(results, rope), paper_tables(results)
     groups, frames = figure_groups(results, settings)
-    trials = trials_table(results)
+    trials, slow = trials_table(results), slowest(results)
     in_latex = [(table, view.title) for view in tables for table in view.tables]
     best = None
     if len(settings) >= FEWEST_RANKED or not in_latex:
         best = best_settings(results, settings)
         in_latex += [(best, best.title)] if best else []
     of_claims = [view.cells for view in claims if view.cells]
-    frames |= {table.name: table.frame for table in [*(table for table, _ in in_latex), *of_claims, trials]}
+    frames |= {table.name: table.frame for table in [*(table for table, _ in in_latex), *of_claims, trials, *slow]}
     if claims:
         frames["claims"] = claims_frame(claims)
     # Now that every table has been read: what of them was damaged is known.
@@ -120,6 +120,7 @@ def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Co
         groups=groups,
         failures=failures(results),
         trials=trials,
+        slow=slow,
         interval=INTERVALS[results.looks],
         looks=results.looks,
         origin=read_text(asked if asked.exists() else results.path / "experiment.yaml"),

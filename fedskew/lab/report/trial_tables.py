@@ -1,4 +1,4 @@
-"""Tables of trials: the settings by rank, every trial, the failures by reason."""
+"""Tables of trials: the settings by rank, every trial, the failures by reason; of a run its slowest clients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from engine.record.metrics import by_column
+from engine.record.run_folder import RunFolder
 from engine.results.results import Results
 from engine.results.settings import MARK, setting_label
 from fedskew.lab.comparing.ranking import Setting, ranked
@@ -22,7 +23,7 @@ from fedskew.lab.pages.tables import (
 )
 from fedskew.lab.quantities import quantity, quantity_of
 
-MOST_SETTINGS = 15
+MOST_SETTINGS, MOST_SLOW = 15, 10
 COLUMNS = by_column()
 
 
@@ -97,6 +98,25 @@ def schedules(results: Results) -> dict[str, str]:
                 for one in json.loads(text)
             )
     return by_trial
+
+
+def slowest(results: Results) -> list[Table]:
+    """Of a run, its actors and its clients by the time of a step, the slowest first."""
+    if [*results.trials["folder"]] != ["."]:
+        return []
+    columns = ["actor", "client", "steps", "seconds", "reused"]
+    rows: Any = RunFolder(results.path).arrow("clients", columns).to_pandas()
+    rows = rows[~rows["reused"] & (rows["steps"] > 0)].assign(rounds=1, longest=rows["seconds"])
+    tables = []
+    for name in ("actor", "client"):
+        by = rows.dropna(subset=[name, "seconds"]).astype({name: int}).groupby(name)
+        found = by.agg({"rounds": "sum", "steps": "sum", "seconds": "sum", "longest": "max"})
+        found = found.assign(ms_per_step=1e3 * found["seconds"] / found["steps"])
+        found = found.sort_values("ms_per_step", ascending=False, kind="stable").head(MOST_SLOW).reset_index()
+        cells = [[Cell(f"{value:.4g}", value) for value in row] for row in found.itertuples(index=False)]
+        head = (name, "rounds of clients", "steps", "seconds", "longest round (s)", "ms per step")
+        tables += [Table(f"slowest-{name}s", f"The slowest {name}s", "", head, cells, found)] * (len(found) > 1)
+    return tables
 
 
 def failures(results: Results) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from engine.sweeps.observers import SweepObserver, SweepStart
 from fedskew.lab.comparing.ranking import describe, ranked, settings_of
 from fedskew.lab.quantities import quantity, quantity_of
 from fedskew.lab.run_line import curve
-from fedskew.lab.shown import Shown
+from fedskew.lab.shown import Shown, time_left
 
 REFRESH = 0.5  # seconds
 ROWS = 12  # trials shown; more than run at once on most machines
@@ -49,6 +49,8 @@ class LiveTable(SweepObserver):
         self._running.clear()
         self._best: tuple[float, str] = (-math.inf, "")
         self._counts = {"finished": 0, "stopped": 0, "failed": 0}
+        self._begun, self._total = time.monotonic(), start.to_report
+        self._again = start.ended - (start.trials - start.to_report)  # that have ended before, and report again
         self._drawn = 0.0
         self._bar = Progress(
             TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=self._console
@@ -122,11 +124,15 @@ class LiveTable(SweepObserver):
                 _figure(100 * result.get("accuracy", math.nan), "%"),
                 _figure(result.get("loss", math.nan)),
             )
-        counts = ", ".join(f"{count} {status}" for status, count in self._counts.items() if count)
+        statuses = {**self._counts, "running": len(self._running)}
+        counts = ", ".join(f"{count} {status}" for status, count in statuses.items() if count)
         value, name = self._best
         scale, unit = (100, " %") if quantity(self._metric).unit == "%" else (1, "")
-        best = f"   best {self._metric}: {self._sign * scale * value:.4g}{unit} (trial {name})" if name else ""
-        self._shown.show(Group(self._bar, Text(f"{counts}{best}"), *([table] if self._running else [])))
+        best = f"; best {self._metric}: {self._sign * scale * value:.4g}{unit} (trial {name})" if name else ""
+        ended = sum(self._counts.values())
+        left = time_left(self._begun, ended - self._again, self._total - ended)
+        line = f"{ended} of {self._total} trials have ended: {counts}{best}{left}"
+        self._shown.show(Group(self._bar, Text(f"{counts}{best}"), *([table] if self._running else [])), line)
 
 
 def settings_table(results: Results) -> Table:
