@@ -52,8 +52,8 @@ def test_a_trial_that_its_old_reports_end_ends_where_it_stands(tmp_path: Path) -
 
 
 def test_a_copy_stands_where_its_weights_do(tmp_path: Path) -> None:
-    """Kills: a copy that is read, or killed, before its first report, with the rounds of the weights it has no more; one
-    under the name of the trial that it copied."""
+    """Kills: a copy that is read, or killed, before its first report, with the rounds of weights that it has no more;
+    one under the name of the trial that it copied."""
 
     class Second(Alone):
         trial_name = "00001"
