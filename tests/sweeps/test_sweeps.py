@@ -24,7 +24,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 from rich.console import Console
 
 from benchmarks.memory import descendants
-from engine.base.errors import ConfigError, ResourceError, RunError
+from engine.base.errors import ConfigError, ResourceError, RunError, RunFolderError
 from engine.base.own_modules import import_file
 from engine.base.owned import owned
 from engine.record.metrics import EVALUATED
@@ -142,6 +142,9 @@ def test_tunes_own_results_stay_usable(grid: Path, tmp_path: Path) -> None:
         assert best.metrics is not None
         assert best.metrics["last10_accuracy"] == load_results(grid).trials["last10_accuracy"].max()
     assert tune_results(grid).get_best_result().metrics == best.metrics  # by the sweep's metric
+    shutil.rmtree(moved / "tune")  # as a merged sweep is
+    with pytest.raises(RunFolderError, match="moved/tune has no results of Ray Tune; read the sweep by"):
+        tune_results(moved)
 
 
 def equals_tunes(folder: Path) -> None:
