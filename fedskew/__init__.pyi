@@ -22,6 +22,7 @@ from engine.sweeps.definition import Asha as Asha
 from engine.sweeps.definition import Optuna as Optuna
 from engine.sweeps.definition import Pbt as Pbt
 from engine.sweeps.definition import Sweep as Sweep
+from engine.sweeps.result_grid import tune_results as tune_results
 from engine.sweeps.tuned import Tuned as Tuned
 from fedskew.running import resume as resume
 from fedskew.running import run as run

@@ -124,3 +124,12 @@ def test_the_hashes_of_own_parts_are_those_measured() -> None:
         assert re.findall(r"\b[0-9a-f]{8}\b", line) == [text[:8] for text in alone if text]
         assert row["0 actors"] == row["2 actors"]
         assert ("| 3 of 3 |" in line) == (row.get("pbt") == "3 of 3 trials are the twin's run of their schedules")
+
+
+def test_the_tests_of_tunes_traps_are_there() -> None:
+    """Kills: a promise on the page whose test was renamed or never written."""
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "ray_tune.md").read_text(encoding="utf-8")
+    written = "".join(path.read_text(encoding="utf-8") for path in (root / "tests" / "sweeps").glob("*.py"))
+    named = re.findall(r"`(test_\w+)`", page)
+    assert len(named) > 7 and all(f"def {name}(" in written for name in named)

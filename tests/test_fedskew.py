@@ -14,7 +14,7 @@ from fedskew.lazy import places
 ROOT = Path(__file__).parents[1]
 FACE = """
 Algorithm Asha Claim ConfigError Devices Experiment FedAvg FedskewError Optuna Pbt Phase Run Sweep Tuned __version__
-algorithm dataset idle_when load_results metric model partition require resume run sweep
+algorithm dataset idle_when load_results metric model partition require resume run sweep tune_results
 """
 CONTRACT = """
 AdvancedHooks Algorithm Assignment Batch Client ClientView Clients Cohort Compute ConfigError Context Dataset Doc

@@ -18,6 +18,7 @@ running.py      all of it together, until the last trial has ended; and again af
 tuned.py        which sides are tuned, over what
 observers.py    who is told of trials as they begin, report and end
 callbacks.py    Tune callbacks of a sweep's author
+result_grid.py  Ray Tune's own results, for who knows Tune
 """
 
 from __future__ import annotations

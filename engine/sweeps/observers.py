@@ -43,7 +43,7 @@ class SweepObserver:
         """Called when a trial begins; ``config``: its setting, with ``trial`` and ``seed``."""
 
     def on_trial_result(self, trial: str, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        """Called when a trial reports."""
+        """Called when a trial reports; ``config``: as for its start, of the rounds that it reports."""
 
     def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
         """Called when a trial has ended: finished, stopped, or failed for a reason."""
@@ -106,7 +106,8 @@ class TrialEvents(tune.Callback):
     ) -> None:
         self._last[str(trial)] = result
         trial.config["trial"] = str(trial)  # PBT hands on the name of the trial that was copied
-        self._observers.tell("on_trial_result", str(trial), trial.config, result)
+        trial.evaluated_params.update(trial.config)  # and leaves the values of the start, which TensorBoard would show
+        self._observers.tell("on_trial_result", str(trial), result["config"], result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         last = trial.last_result or self._last.get(str(trial), {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,7 +59,7 @@ class Scores:
         figures = {
             **{name: math.nan if value is None else value for name, value in evaluated.items()},
             "best_accuracy": max((row["accuracy"] for row in known), default=math.nan),
-            "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
+            "last10_accuracy": statistics.fmean(last10) if last10 else math.nan,  # as summary.json has it, to the bit
         }
         figures |= {name: class_figure(name, latest.get("class_accuracy")) for name in self._by_class}
         if self._with_personal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -164,6 +165,7 @@ def optuna_search(sweep: Sweep, search: Optuna, known: int = 0) -> Searcher:
     except ImportError:
         raise ConfigError("search", "optuna", "is not installed", "pip install 'fedskew[search]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", "Choices for a categorical distribution")  # with fields: no study is stored
     start = max(1, search.random)  # settings of an earlier process are among them: it is told of all that succeeded
     seed = sweep.search_seed + known
     samplers = {

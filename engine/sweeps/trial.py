@@ -334,6 +334,7 @@ class Trial(tune.Trainable):
         self._record = replace(
             self._record,
             schedule=[*(old for old in about["schedule"] if old["first_round"] <= round), entry],
+            rounds=round,
             replaced=self._record.rounds_computed,
         )
         self._sweep.write(self._record)

@@ -35,7 +35,7 @@ class Alone(Trial):
 
     def __init__(self, folder: Path, experiment: Experiment, step: int | None = 2, **fields: Any) -> None:
         data = {data_key(experiment): None}
-        self.setup({}, Job(folder, {"00000": experiment}, experiment, data, None, 0, step, (), **fields))
+        self.setup({}, Job(folder, {"00000": experiment}, experiment, data, None, 0, step, **{"mutable": ()} | fields))
         self._datasets = {data_key(experiment): experiment.data.load()}
 
 
@@ -212,6 +212,28 @@ def proposed(profile: str) -> Sweep:
         search=Optuna(random=3),
         metric="accuracy",
     )
+
+
+def conditional(profile: str) -> Sweep:
+    """Methods with fields of their own, a rate that follows from the method, and a skew that is drawn."""
+    methods = [{"name": "fedavg"}, {"name": "fedprox", "mu": 1.0}]
+    rates = {"fedavg": 0.05, "fedprox": 0.02}
+    return Sweep(
+        base=base(rounds=2),
+        space={
+            "algorithm": tune.grid_search(methods),
+            "local.lr": tune.sample_from(lambda spec: rates[spec.config["algorithm"]["name"]]),
+            "alpha": tune.uniform(0.1, 1.0),
+        },
+        samples=2,
+    )
+
+
+def conditional_proposed(profile: str) -> Sweep:
+    """The same, where a searcher chooses the method."""
+    drawn = conditional(profile)
+    space = {**drawn.space, "algorithm": tune.choice(drawn.space["algorithm"]["grid_search"])}
+    return replace(drawn, space=space, samples=3, search=Optuna(random=2))
 
 
 def tuned(profile: str) -> Sweep:

@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from ray import tune
@@ -23,16 +24,19 @@ from ray.tune.schedulers import PopulationBasedTraining
 from rich.console import Console
 
 from benchmarks.memory import descendants
-from engine.base.errors import ConfigError, ResourceError, RunError
+from engine.base.errors import ConfigError, ResourceError, RunError, RunFolderError
 from engine.base.own_modules import import_file
 from engine.base.owned import owned
+from engine.record.metrics import EVALUATED
 from engine.record.run_folder import RunFolder
 from engine.results import load as load_results
+from engine.results.frames.frames import load_results as load_frames
 from engine.run.run import Run
 from engine.sweeps.folder import TUNE, SweepFolder
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.observers import SweepObserver
 from engine.sweeps.options import How
+from engine.sweeps.result_grid import tune_results
 from engine.sweeps.running import SweepResult, reopened, run_sweep
 from engine.sweeps.trial import Trial
 from fedskew.cli import sweep as cli_sweep
@@ -126,21 +130,58 @@ def test_trials_equal_runs_outside_of_tune(grid: Path, tmp_path: Path) -> None:
     assert (experiment.value_of("mu"), experiment.value_of("alpha"), experiment.seed) == (1.0, 0.1, 1)
 
 
-def test_tunes_own_results_stay_usable(grid: Path) -> None:
-    """Kills: reports without the metric or the setting, a finished trial that Tune takes for an error."""
-    analysis = tune.ExperimentAnalysis(str(grid / "tune"), default_metric="last10_accuracy", default_mode="max")
-    frame = analysis.dataframe()
-    assert len(frame) == 8
-    assert {"config/mu", "config/alpha", "config/seed", "last10_accuracy", "round"} <= set(frame.columns)
-    assert frame["round"].tolist() == [6] * 8
+def test_tunes_own_results_stay_usable(grid: Path, tmp_path: Path) -> None:
+    """Kills: a finished trial that Tune takes for an error; results that only Tune's restore finds, or only where they
+    were made."""
     assert not list((grid / "tune").glob("*/error.txt"))
     assert list((grid / "tune").glob("*/events.out.tfevents*"))
-    for results in (tune.ResultGrid(analysis), tune.Tuner.restore(str(grid / "tune"), Trial).get_results()):
+    moved = shutil.copytree(grid, tmp_path / "moved")
+    for results in (tune_results(moved), tune.Tuner.restore(str(grid / "tune"), Trial).get_results()):
         assert (len(results), results.num_errors) == (8, 0)
         best = results.get_best_result("last10_accuracy", "max")
-        found = load_results(grid).trials
         assert best.metrics is not None
-        assert best.metrics["last10_accuracy"] == pytest.approx(found["last10_accuracy"].max())
+        assert best.metrics["last10_accuracy"] == load_results(grid).trials["last10_accuracy"].max()
+    assert tune_results(grid).get_best_result().metrics == best.metrics  # by the sweep's metric
+    shutil.rmtree(moved / "tune")  # as a merged sweep is
+    with pytest.raises(RunFolderError, match="moved/tune has no results of Ray Tune; read the sweep by"):
+        tune_results(moved)
+
+
+def equals_tunes(folder: Path) -> None:
+    """Compare fedskew's frames of a sweep with Tune's own results: settings, last figures, figures after each report
+    since a trial last copied another one."""
+    frames, results = load_frames(folder), tune_results(folder)
+    ours, theirs = frames.results.trials.set_index("trial"), results.get_dataframe().set_index("config/trial")
+    figures = sorted({*ours} & {*theirs} - {"reason"})
+    assert {"accuracy", "loss", "best_accuracy", "last10_accuracy", "rounds_computed"} <= {*figures}
+    assert frames.trials["trial"].tolist() == sorted(theirs.index)
+    values = (frame.sort_index()[figures].to_numpy(float) for frame in (ours, theirs))
+    np.testing.assert_array_equal(*values, strict=True)
+    for result in results:
+        assert result.config is not None and result.metrics_dataframe is not None
+        row = ours.loc[name := Path(result.path).name]
+        setting = {axis.name: row[axis.name] for axis in frames.results.axes}
+        told = {"trial": name, "seed": row["seed"], **SweepFolder(folder).begun(name).setting, **setting}
+        assert result.config == told
+        reports = result.metrics_dataframe.drop_duplicates("round", keep="last").set_index("round")
+        first = json.loads(row["schedule"])[-1]["first_round"] if row["schedule"] else 1  # with what it ended with
+        both = reports.loc[reports.index >= first, list(EVALUATED)].dropna(how="all")
+        rounds = frames.rounds[frames.rounds["trial"] == name].set_index("round")
+        np.testing.assert_array_equal(both, rounds.loc[both.index, both.columns], strict=True)
+
+
+SWEPT = ("proposed", "conditional", "conditional_proposed")
+
+
+@pytest.mark.parametrize("function", ["grid", "broken", *(pytest.param(one, marks=pytest.mark.long) for one in SWEPT)])
+def test_frames_are_tunes_own(request: pytest.FixtureRequest, tmp_path: Path, function: str) -> None:
+    """Kills: a figure that Tune has heard otherwise than the trial's folder has it, if only in its last bit; a setting
+    of another trial; a field of a nested choice that is lost; a failed trial with figures. ASHA's and PBT's: below."""
+    if function in SWEPT:
+        equals_tunes(swept(function, tmp_path / function).folder)
+    else:
+        made = request.getfixturevalue(function)
+        equals_tunes(made if function == "grid" else made[0])
 
 
 @pytest.mark.long
@@ -247,6 +288,7 @@ def test_asha_stops_trials_where_they_stand(tmp_path: Path, monkeypatch: pytest.
     assert sum(outcome.statuses.values()) == 6
     assert set(outcome.statuses) == {"finished", "stopped"}
     assert all(record.rounds in (2, 4, 6) and record.reason for record in stopped)
+    equals_tunes(tmp_path / "asha")  # of both portions
     found = weights(tmp_path / "asha")
     for trial in found:
         assert direct(tmp_path / "asha", trial, tmp_path / trial) == found[trial]
@@ -273,18 +315,18 @@ class Scripted(PopulationBasedTraining):
 
 def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it; a population of
-    which one trial ends before another is under way; tables that pair the last accuracy with what a trial began with,
-    or name a copy in Tune's frame as the trial that it copied."""
-    reports: list[tuple[str, int]] = []
+    which one trial ends before another is under way; tables, of Tune's too, that pair the last accuracy with what a
+    trial began with; a report told with what its trial goes on with; a copy under the name of the trial it copied."""
+    told: list[tuple[str, float]] = []
     monkeypatch.setattr(
-        LiveTable, "on_trial_result", lambda self, trial, config, result: reports.append((trial, result["round"]))
+        LiveTable, "on_trial_result", lambda self, trial, config, _: told.append((trial, config["local.lr"]))
     )
     monkeypatch.setattr("engine.sweeps.tuner.PopulationBasedTraining", Scripted)
     observers = on_terminal(Console(file=StringIO()))
     outcome = swept("pbt", tmp_path / "pbt", observers=observers, concurrent=None)
     assert outcome.statuses == {"finished": 2}
     assert outcome.rounds_asked == 16
-    assert [trial for trial, _ in reports[:2]] == ["00000", "00001"]  # those without a place take turns
+    assert [trial for trial, _ in told[:2]] == ["00000", "00001"]  # those without a place take turns
     found, folder = weights(tmp_path / "pbt"), SweepFolder(tmp_path / "pbt")
     first, second = folder.records()
     schedules = [[(entry["first_round"], entry["from"]) for entry in one.schedule] for one in (first, second)]
@@ -307,9 +349,12 @@ def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypa
         row = load_results(folder.path).trials.set_index("trial").loc[record.trial]
         assert (row["local.lr"], row["parent"]) == (last["set"]["local.lr"], last["from"])
         assert json.loads(row["schedule"]) == record.schedule
-    frame = tune.ExperimentAnalysis(str(folder.tune)).dataframe().sort_values("config/trial")
-    assert frame["config/trial"].tolist() == ["00000", "00001"]
-    assert frame["config/local.lr"].tolist() == [one.schedule[-1]["set"]["local.lr"] for one in (first, second)]
+    equals_tunes(folder.path)
+    for record, own, copied in ((first, 3, 2), (second, 1, 3)):  # reports of weights of its own, and of a copy's
+        rates = [record.setting["local.lr"]] * own + [record.schedule[-1]["set"]["local.lr"]] * copied
+        assert [rate for trial, rate in told if trial == record.trial] == rates
+    trials = tune.ExperimentAnalysis(str(folder.tune)).trials
+    assert {one.evaluated_params["local.lr"] for one in trials} == {one.config["local.lr"] for one in trials}
 
 
 def test_pbt_has_no_places_to_give_away(tmp_path: Path) -> None:

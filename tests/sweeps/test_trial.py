@@ -51,6 +51,33 @@ def test_a_trial_that_its_old_reports_end_ends_where_it_stands(tmp_path: Path) -
     assert record is not None and record.rounds == folder.summary()["rounds"] == 3
 
 
+def test_a_copy_stands_where_its_weights_do(tmp_path: Path) -> None:
+    """Kills: a copy that is read, or killed, before its first report, with the rounds of weights that it has no more;
+    one under the name of the trial that it copied."""
+
+    class Second(Alone):
+        trial_name = "00001"
+
+    for name in ("00000", "00001"):
+        SweepFolder(tmp_path).write(TrialRecord(name, {"local.lr": 0.05}, 0))
+    donor, copy = (of(tmp_path, base(**{"execution.actors": 0}), mutable=("local.lr",)) for of in (Alone, Second))
+    reached = [one.step()["round"] for one in (copy, donor, donor)]
+    (saved := tmp_path / "saved").mkdir()
+    donor.save_checkpoint(str(saved))
+    copy.reset_config({"local.lr": 0.01, "trial": "00000"})
+    copy.load_checkpoint(saved)
+    copy._open()
+    record = SweepFolder(tmp_path).record("00001")
+    assert record is not None and (record.rounds, reached) == (4, [2, 2, 4])
+    assert [(one["first_round"], one["set"]["local.lr"], one["from"]) for one in record.schedule] == [
+        (1, 0.05, None),
+        (5, 0.01, "00000"),
+    ]
+    assert copy._config["trial"] == "00001"
+    copy.cleanup()
+    donor.cleanup()
+
+
 @pytest.mark.parametrize("turns", ["ab", "abbb"])
 def test_two_sweeps_at_once_share_a_store_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: str

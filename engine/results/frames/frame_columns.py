@@ -105,7 +105,7 @@ TRIALS = (
     Column("breaks_privacy", TRUTH, "", "Whether a stage of the lineage is an oracle that no client would join."),
     Column("weights_sha256", TEXT, "", "SHA-256 of the final global weights: equal for results equal to the bit."),
     Column("parent", TEXT, "", "Trial whose weights this one last copied; null of all but copies in a population."),
-    Column("schedule", TEXT, "", "What such a trial had from which round on, as JSON; the axes have its last."),
+    Column("schedule", TEXT, "", "What its weights had from which round on, as JSON; the axes have the last."),
     sure("folder", TEXT, "", "The trial's folder, from that of its source."),
     Column(
         FIGURES,
