@@ -18,6 +18,7 @@ from typing import Any
 from engine.algorithm import Tensors
 from engine.base.errors import RunError
 from engine.client.messages import Handle
+from engine.worker.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Pool(ABC):
     """Workers, wherever they are."""
 
     deadline = Deadline(0, None)  # of what is run now
+    watch = Stopwatch()  # of the round that is run now
     side_by_side: int  # workers that share a card, or else a machine's memory, at most
 
     @property

@@ -17,7 +17,8 @@ import ray.exceptions
 
 from engine.base.errors import MemoryShort, ResourceError, RunError, RunFolderError
 from engine.experiment import Execution
-from engine.worker import pool
+from engine.worker import pool, stopwatch
+from engine.worker.stopwatch import Stopwatch
 from engine.worker.pool import Call, Deadline
 from engine.worker.ray import actor_group, errors, resilient_calls
 from engine.worker.ray.actor_group import ActorGroup
@@ -93,6 +94,7 @@ class World:
         self.actors: list[Actor] = []
         self.killed: list[Actor] = []
         self.most_in_flight: dict[int, int] = {}
+        self.watch = Stopwatch()
         self.exceptions = ray.exceptions
 
     def start(self) -> Actor:
@@ -148,7 +150,9 @@ def simulate(
         monkeypatch.setattr(module, "ray", world)
     for module in (actor_group, resilient_calls):
         monkeypatch.setattr(module, "time", world)
-    monkeypatch.setattr(pool, "time", world)
+    for module in (pool, stopwatch):
+        monkeypatch.setattr(module, "time", world)
+    world.watch = Stopwatch()
     execution = Execution(actors=count, start_timeout=START, block_timeout=BLOCK, retries=RETRIES)
     actors = ActorGroup(world.start, execution, 0.0)
     actors.await_all()
@@ -157,7 +161,8 @@ def simulate(
     def run() -> list[int]:
         actors.renumber()
         deadline = Deadline(7, round_timeout)
-        sent = CallRun(actors, Measurements(1e9), execution, deadline, "train", (1, None), asked, "round 7")
+        about = actors, Measurements(1e9), execution, deadline
+        sent = CallRun(*about, "train", (1, None), asked, "round 7", world.watch)
         return [value[0] for value in sent.results()]
 
     return world, actors, run
@@ -169,6 +174,17 @@ def test_each_call_comes_back_once_and_in_order(monkeypatch: pytest.MonkeyPatch)
     assert run() == list(range(12))
     assert not world.killed
     assert max(world.most_in_flight.values()) == IN_FLIGHT
+
+
+def test_waits_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three calls of 3 s on two actors. Kills: a wait for the last result that counts as training; bytes of an actor's
+    batch that count once a run."""
+    world, _, run = simulate(monkeypatch, lambda actor: (3.0, None), calls=3, count=2)
+    world.watch.turn("training")
+    run()
+    row = world.watch.row()
+    assert {phase: row[f"{phase}_seconds"] for phase in ("training", "wait")} == {"training": 3.0, "wait": 3.0}
+    assert row["bytes_in"] == 3
 
 
 @each("course", range(300))

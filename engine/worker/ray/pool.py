@@ -18,6 +18,7 @@ from engine.algorithm import Tensors
 from engine.client.messages import Handle
 from engine.data import Assignment
 from engine.experiment import Experiment
+from engine.worker.stopwatch import Stopwatch
 from engine.worker.pool import Call, Pool
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.client_actor import ClientActor
@@ -73,7 +74,9 @@ class RayPool(Pool):
     def run(self, method: str, shared: Tensors, job: Any, calls: Sequence[Call], what: str) -> Iterator[Any]:
         self._token += 1
         self._actors.renumber()
-        common = self._of_all(to_wire(shared), job, what)
+        watch = self.watch if method == "train" else Stopwatch()  # otherwise all of it is in its caller's phase
+        with watch("broadcast"):
+            common = self._of_all(to_wire(shared), job, what)
         call_run = CallRun(
             self._actors,
             self._measurements,
@@ -83,6 +86,7 @@ class RayPool(Pool):
             (self._token, common),
             calls,
             what,
+            watch,
         )
         return call_run.results()
 

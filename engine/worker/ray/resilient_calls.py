@@ -20,6 +20,7 @@ import ray
 from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.base.sizes import size_text
 from engine.experiment import Execution
+from engine.worker.stopwatch import Stopwatch
 from engine.worker.pool import Call, Deadline
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.errors import Loss, reply_or_loss
@@ -63,6 +64,7 @@ class CallRun:
         common: tuple[int, Any],
         calls: Sequence[Call],
         what: str,
+        watch: Stopwatch,
     ) -> None:
         """``common``: a token of it, and what all calls share or a reference to that; ``what``: for messages."""
         self._actors = actors
@@ -73,6 +75,7 @@ class CallRun:
         self._token, self._common = common
         self._calls = calls
         self._what = what
+        self._watch = watch
         expected = measurements.result_bytes.get(method, 0.0)
         budget = ByteBudget(measurements.limit, [_argument_bytes(call) for call in calls], expected)
         rate: Callable[[str], float | None] = partial(measurements.rates.seconds_per_cost, method)
@@ -97,15 +100,18 @@ class CallRun:
                 self._fill(index)
                 self._wait(self._calls[index].label)
             self._fill(index)  # before the caller adds, so that no actor waits for it
-            yield from_wire(self._done.pop(index))
+            with self._watch("transfer"):
+                value = from_wire(self._done.pop(index))
+            yield value
             self._scheduler.consumed(index)
 
     # --- sending ----------------------------------------------------------------------------------------
 
     def _fill(self, wanted: int) -> None:
         """Send what should be sent now."""
-        while (chosen := self._scheduler.next(time.perf_counter(), wanted)) is not None:
-            self._send(*chosen)
+        with self._watch("broadcast"):
+            while (chosen := self._scheduler.next(time.perf_counter(), wanted)) is not None:
+                self._send(*chosen)
         if self._scheduler.held_back and not self._measurements.held_back:
             self._measurements.held_back = True
             log.warning(
@@ -139,7 +145,9 @@ class CallRun:
         """Wait for whatever comes first: a reply, an actor that has started, or a deadline."""
         self._deadline.check(f"{self._what}: {label}")
         starting = self._actors.starting()
-        ready, _ = ray.wait([*starting, *self._in_flight], num_returns=1, timeout=self._patience())
+        idle = len({sent.actor for sent in self._in_flight.values()}) < len(self._actors.numbers)
+        with self._watch("wait" if idle else "training"):
+            ready, _ = ray.wait([*starting, *self._in_flight], num_returns=1, timeout=self._patience())
         if not ready:
             for number in self._actors.numbers:
                 self._check_in_time(number)
@@ -190,7 +198,8 @@ class CallRun:
         number = sent.actor
         if self._actors[number].where is None and not self._start(number):
             return  # nothing of an actor counts that computes other bits
-        reply = reply_or_loss(ref, number, self._what)
+        with self._watch("transfer"):
+            reply = reply_or_loss(ref, number, self._what)
         if not isinstance(reply, Loss):
             del self._in_flight[ref]
             self._take_in(sent, reply)
@@ -207,6 +216,7 @@ class CallRun:
         cost = sum(self._calls[index].cost for index in sent.calls)
         self._measurements.rates.add(self._method, measure.kind, measure.seconds, cost)
         self._measurements.result_bytes[self._method] = measure.sizes[-1]
+        self._watch.bytes_in += sum(measure.sizes)
         handles = iter(sent.handles)
         for index, value in zip(sent.calls, values, strict=True):
             states = list(islice(handles, self._calls[index].returned_states))
