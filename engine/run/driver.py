@@ -36,8 +36,8 @@ from engine.server.evaluation import Evaluation
 from engine.server.federation import Federation
 from engine.server.round import Measured, OnLocalModel, RoundRunner
 from engine.server.stage_ends import StageEnds
-from engine.worker.stopwatch import Stopwatch
 from engine.worker.pool import Deadline, Pool
+from engine.worker.stopwatch import Stopwatch
 
 
 class Driver:

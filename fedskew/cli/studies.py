@@ -246,20 +246,19 @@ def scale_command(
 
 def _show_plan(words: list[str]) -> None:
     """Print what a round takes on paper."""
-    from fedskew.lab.scaling.model import BINDING
     from fedskew.lab.scaling.plan import on_paper
 
     paper = on_paper(dict(map(parse_assignment, words)))
-    told, phases = paper.to_mapping(), paper.parts.terms(paper.actors)
     say(
-        f"{paper.plan.clients:,} clients, {paper.parameters:,} numbers each, in {paper.blocks:,} blocks on "
-        f"{paper.actors:,} actors; {si(paper.bytes_down, 'B')} out of the driver's node, {si(paper.bytes_in, 'B')} in"
+        f"{paper['plan']['clients']:,} clients, {paper['parameters']:,} numbers each, in {paper['blocks']:,} blocks on "
+        f"{paper['actors']:,} actors; {si(paper['bytes_down'], 'B')} out of the driver's node, "
+        f"{si(paper['bytes_in'], 'B')} in"
     )
-    figures = [(f"{name}=", f"{value:,.4g}", *rest) for name, (value, *rest) in paper.figures.items()]
-    console.print(table(("figure", "value", "from", "what it is"), figures))
-    console.print(table(("part", "seconds"), [(BINDING[name], f"{took:,.4g}") for name, took in phases.items()]))
-    say(f"A round takes {told['least']:,.4g} to {told['most']:,.4g} s, bound by {told['binding']}.")
-    print_json(told)
+    rows = [(f"{one['name']}=", f"{one['value']:,.4g}", one["from"], one["meaning"]) for one in paper["figures"]]
+    console.print(table(("figure", "value", "from", "what it is"), rows))
+    console.print(table(("part", "seconds"), [(part, f"{took:,.4g}") for part, took in paper["seconds"].items()]))
+    say(f"A round takes {paper['least']:,.4g} to {paper['most']:,.4g} s, bound by {paper['binding']}.")
+    print_json(paper)
 
 
 def _show_models(study: Study, predict: tuple[int, ...]) -> None:

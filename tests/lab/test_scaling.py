@@ -97,7 +97,7 @@ def test_turns_go_round(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
-    """Kills: turns that are lost or measured twice; another study's turns; turns beyond those asked for in a law."""
+    """Kills: turns that are lost or measured twice; another study's turns; turns beyond those asked for in a model."""
     with pytest.raises(KeyboardInterrupt):
         study(tmp_path / "s", (1, 2)).measure(Clock(dies_after=7))
     assert pq.read_table(tmp_path / "s" / "scaling.parquet").num_rows == 7

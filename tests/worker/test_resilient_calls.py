@@ -18,13 +18,13 @@ import ray.exceptions
 from engine.base.errors import MemoryShort, ResourceError, RunError, RunFolderError
 from engine.experiment import Execution
 from engine.worker import pool, stopwatch
-from engine.worker.stopwatch import Stopwatch
 from engine.worker.pool import Call, Deadline
 from engine.worker.ray import actor_group, errors, resilient_calls
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.resilient_calls import CallRun, Measurements
 from engine.worker.ray.wire import CallMeasure
 from engine.worker.scheduling import IN_FLIGHT
+from engine.worker.stopwatch import Stopwatch
 from tests.support.loops import each
 
 START, BLOCK, RETRIES = 60.0, 30.0, 3

@@ -17,8 +17,8 @@ from engine.server import round as server_round
 from engine.server.evaluation import Evaluation
 from engine.server.round import RoundRunner
 from engine.worker import stopwatch as module
-from engine.worker.stopwatch import Stopwatch
 from engine.worker.ray import gauges
+from engine.worker.stopwatch import Stopwatch
 from tests.support.tiny import drive, experiment
 
 

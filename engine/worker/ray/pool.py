@@ -18,7 +18,6 @@ from engine.algorithm import Tensors
 from engine.client.messages import Handle
 from engine.data import Assignment
 from engine.experiment import Experiment
-from engine.worker.stopwatch import Stopwatch
 from engine.worker.pool import Call, Pool
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.client_actor import ClientActor
@@ -26,6 +25,7 @@ from engine.worker.ray.cluster import gpu_share, object_store_bytes
 from engine.worker.ray.errors import FULL, state_lost, store_full
 from engine.worker.ray.resilient_calls import STORE_SHARE, CallRun, Measurements
 from engine.worker.ray.wire import from_wire, to_wire
+from engine.worker.stopwatch import Stopwatch
 
 INLINE = 64 * 1024  # bytes up to which arrays travel with each call; Ray's own limit for small arguments is 100 kB
 

@@ -20,12 +20,12 @@ import ray
 from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.base.sizes import size_text
 from engine.experiment import Execution
-from engine.worker.stopwatch import Stopwatch
 from engine.worker.pool import Call, Deadline
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.errors import Loss, reply_or_loss
 from engine.worker.ray.wire import CallReply, SentCall, from_wire, to_wire
 from engine.worker.scheduling import ByteBudget, MeasuredRates, Scheduler
+from engine.worker.stopwatch import Stopwatch
 
 log = logging.getLogger("fedskew")
 STORE_SHARE = 0.25  # of this node's object store for blocks that are out: the data and clients' states lie there too

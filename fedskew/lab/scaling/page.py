@@ -98,9 +98,8 @@ def model_text(one: Fitted) -> str:
         f"With {most:,} actors a round is bound by {parts.binding(most)}; {100 * one.fit.apart:.0f} % of what could "
         "hide behind that does not."
     )
-    enough = parts.enough
-    if one.sweep == "strong" and most < enough < math.inf:
-        text += f" From {enough:,} actors on that would be {parts.binding(enough)}."
+    if one.sweep == "strong" and most < parts.enough < math.inf:
+        text += f" From {parts.enough:,} actors on that would be {parts.binding(round(parts.enough))}."
     return text
 
 

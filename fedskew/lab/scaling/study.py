@@ -259,7 +259,7 @@ class Study:
     def _fitted(self, sweep: str, predict: Sequence[int]) -> Fitted:
         turns = [row for row in self.of(sweep) if row["actors"]]
         rows = {row["actors"]: row for row in turns}
-        found = fit([(row["actors"], _parts(row), row["seconds"] / row["rounds"]) for row in turns]) if turns else None
+        found = fit_of(turns) if turns else None
         execution = self.experiment_of(self.settings[-1]).resolve().execution
 
         def at(actors: int) -> Prediction:
@@ -288,6 +288,11 @@ def over_turns(rows: Iterable[Row], by: str, column: str) -> list[Row]:
 
 def _at(row: Row) -> Setting:
     return Setting(row["actors"], row["clients"])
+
+
+def fit_of(turns: Iterable[Row]) -> Fit:
+    """Fit turns of one sweep, all with actors."""
+    return fit([(row["actors"], _parts(row), row["seconds"] / row["rounds"]) for row in turns])
 
 
 def _parts(row: Row) -> Parts:
