@@ -33,6 +33,7 @@ def test_parts_of_another_round() -> None:
     larger = PARTS.scaled(clients=4, blocks=2)
     assert (larger.training, larger.longest, larger.transfer, larger.addition) == (32.0, 2.0, 1.0, 3.0)
     assert larger.alone == {"draw": 0.4, "aggregation": 0.4}
+    assert Parts(1.0, 1.0, 0.0, 0.0, rest=0.5).scaled(clients=4, blocks=2).rest == 1.0
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -74,8 +75,10 @@ def test_how_far_apart_is_measured() -> None:
     assert found.apart == pytest.approx(0.25, rel=1e-12)
     assert found.predict(2).value == pytest.approx(1 / (least + 0.25 * (most - least)))
     assert fit([(2, PARTS, 0.9 * least)]).apart == 0
-    slow = fit([(2, PARTS, 2 * most)]).predict(2)  # something that the parts do not hold
-    assert slow.low == slow.value == pytest.approx(1 / (2 * most))
+    slow = fit([(2, PARTS, 2 * most)])  # something that the parts do not hold, and more actors may not share
+    assert slow.apart == 1 and slow.parts[2].rest == pytest.approx(most)
+    assert slow.predict(2).low == slow.predict(2).value == pytest.approx(1 / (2 * most))
+    assert slow.predict(64).low == pytest.approx(1 / (PARTS.bounds(64)[1] + most))
 
 
 def test_parts_are_those_of_the_next_count_below() -> None:
@@ -83,7 +86,7 @@ def test_parts_are_those_of_the_next_count_below() -> None:
     turn rules."""
     slower = Parts(12.0, 1.0, 0.5, 1.5)
     found = fit([(1, PARTS, 9.0), (4, slower, 4.0), (4, slower, 4.1), (4, Parts(99.0, 9.0, 9.0, 9.0), 40.0)])
-    assert found.parts == {1: PARTS, 4: slower}
+    assert found.parts == {1: PARTS, 4: slower}, "the rounds lay within the bounds"
     assert [found.near(actors) for actors in (1, 3, 4, 64)] == [1, 1, 4, 4]
     assert fit([(4, slower, 4.0)]).near(2) == 4
     assert [found.predict(actors).beyond for actors in (1, 3, 5)] == [False, False, True]
@@ -103,7 +106,7 @@ def test_noise_needs_three_turns() -> None:
     inside = []
     for _ in range(200):
         found = fit(turns(5))
-        middle = found.seconds(PARTS, 2)
+        middle = 1 / found.predict(2).value
         inside += [abs(math.log(took / middle)) <= found.noise for _, _, took in turns(5)]
         one = found.predict(2)
         assert one.low < min(1 / most, one.value) and one.high > 1 / least

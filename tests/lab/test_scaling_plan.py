@@ -88,7 +88,7 @@ def test_what_a_plan_refuses(tmp_path: Path) -> None:
 def test_the_command_plans(call: Any, tmp_path: Path) -> None:
     """Kills: a plan that starts to measure; an object of other keys than the page says; a word that is no pair."""
     code, out, err = call("scale", "--plan", "nodes=64", "gpus=8", "clients=10000", "model=resnet18", "--json")
-    assert code == 0 and json.loads(out).keys() == keys("A plan")
+    assert code == 0 and json.loads(out).keys() == keys("A plan of scale")
     assert "bound by the longest block" in err and "500 rows at 1 TFLOP/s" in err
     assert call("scale", "--plan", "cifar10")[0] == 2
     assert not (tmp_path / "runs").exists()

@@ -6,18 +6,19 @@ A round of work W (seconds of workers, all together), whose longest block takes 
                          D                  results on their way into the driver
                          A                  the driver's additions
     least time           S + the longest of these, S being what nothing runs beside: draw, broadcast, aggregation
-    most time            S + W / N + (1 - 1 / N) b + D + A
+    most time            S + W / N + (1 - 1 / N) b + D + A + R
 
 Any rule that leaves no actor idle while a block waits ends training by W / N + (1 - 1 / N) b (R. L. Graham, "Bounds on
-multiprocessing timing anomalies", 1969), so that a round lies between the two. Where it lies, from 0 (the shorter parts
-hide behind the longest) to 1 (nothing overlaps), is measured, and taken to be the same for other actors.
+multiprocessing timing anomalies", 1969), so that a round lies between the two. R is what measured rounds took beyond
+that: Ray, or a network, that nobody's seconds hold. Where a round lies between the two, from 0 (the shorter parts hide
+behind the longest) to 1 (nothing overlaps), is measured, and taken to be the same for other actors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
@@ -47,13 +48,14 @@ class Parts:
     transfer: float
     addition: float
     alone: Mapping[str, float] = field(default_factory=dict)  # by phase: nothing runs beside it
+    rest: float = 0.0  # that is in none of them
 
     def scaled(self, clients: float, blocks: float) -> Parts:
         """Return the parts of a round of so many times the clients, in so many times the blocks."""
         grows = {"draw": clients, "broadcast": blocks}
         alone = {phase: seconds * grows.get(phase, 1) for phase, seconds in self.alone.items()}
-        longest = self.longest * clients / blocks
-        return Parts(self.training * clients, longest, self.transfer * blocks, self.addition * blocks, alone)
+        of_workers = self.training * clients, self.longest * clients / blocks
+        return Parts(*of_workers, self.transfer * blocks, self.addition * blocks, alone, self.rest * blocks)
 
     def terms(self, actors: int) -> dict[str, float]:
         """Return the seconds of everything that a round may wait for, by the names of :data:`BINDING`."""
@@ -69,7 +71,7 @@ class Parts:
         """Return the least time and the most."""
         alone, trained = sum(self.alone.values()), self.training / actors
         least = max(trained, self.longest, self.transfer, self.addition)
-        most = trained + (1 - 1 / actors) * self.longest + self.transfer + self.addition
+        most = trained + (1 - 1 / actors) * self.longest + self.transfer + self.addition + self.rest
         return alone + least, alone + most
 
     @property
@@ -96,13 +98,8 @@ class Fit:
     """The parts of a round for each number of actors that was measured."""
 
     parts: Mapping[int, Parts]  # by actors, ascending
-    apart: float  # where between the least time and the most rounds lay, from 0
+    apart: float  # where between the least time and the most rounds lay, from 0 to 1
     noise: float  # the logarithm by which one more turn lies apart from the model, with 95 % chance; NaN: too few turns
-
-    def seconds(self, parts: Parts, actors: int) -> float:
-        """Return the time that a round of these parts is expected to take."""
-        least, most = parts.bounds(actors)
-        return least + self.apart * (most - least)
 
     def near(self, actors: int) -> int:
         """Return the measured number of actors whose parts are taken: the next below, since cores are shared."""
@@ -115,11 +112,11 @@ class Fit:
         """
         parts = self.parts[self.near(actors)].scaled(clients, blocks)
         least, most = parts.bounds(actors)
-        value, wider = self.seconds(parts, actors), math.exp(self.noise if math.isfinite(self.noise) else 0)
+        value, wider = least + self.apart * (most - least), math.exp(self.noise if math.isfinite(self.noise) else 0)
         beyond = not min(self.parts) <= actors <= max(self.parts)
         texts = [f"bound by {parts.binding(actors)}"] + ["beyond what was measured"] * beyond
         texts += [f"fewer than {LEAST_TURNS} turns: the interval leaves out their noise"] * math.isnan(self.noise)
-        low, high = unit / (wider * max(most, value)), unit * wider / least
+        low, high = unit / (wider * most), unit * wider / least
         return Prediction(actors, unit / value, low, high, beyond, "; ".join(texts))
 
 
@@ -130,12 +127,13 @@ def fit(turns: Sequence[tuple[int, Parts, float]]) -> Fit:
     """
     found: dict[int, list[tuple[float, Parts]]] = {}
     for actors, parts, seconds in sorted(turns, key=lambda turn: (turn[0], turn[2])):
-        found.setdefault(actors, []).append((seconds, parts))
-    bounds = np.array([parts.bounds(actors) for actors, parts, _ in turns])
-    took = np.array([seconds for _, _, seconds in turns])
-    room = (bounds[:, 1] - bounds[:, 0]).sum()
-    apart = max(float((took - bounds[:, 0]).sum() / room), 0.0) if room > 0 else 0.0
-    off, noise = np.log(took / (bounds @ (1 - apart, apart))), math.nan
+        rest = max(seconds - parts.bounds(actors)[1], 0.0)
+        found.setdefault(actors, []).append((seconds, replace(parts, rest=rest)))
+    took = np.array([seconds for of in found.values() for seconds, _ in of])
+    least, most = np.array([parts.bounds(actors) for actors, of in found.items() for _, parts in of]).T
+    room = (most - least).sum()
+    apart = max(float((took - least).sum() / room), 0.0) if room > 0 else 0.0
+    off, noise = np.log(took / (least + apart * (most - least))), math.nan
     if min(map(len, found.values())) >= LEAST_TURNS:
         quantile = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(off) - 1)
         noise = float(quantile * off.std(ddof=1) * math.sqrt(1 + 1 / len(off)))

@@ -97,7 +97,7 @@ def model_text(one: Fitted) -> str:
     text = (
         f"With {most:,} actors a round is bound by {parts.binding(most)}; {100 * one.fit.apart:.0f} % of what could "
         "hide behind that does not."
-    )
+    ) + f" {rate(1e3 * parts.rest)} ms are in no part of it: Ray, or a network." * (parts.rest > 0)
     if one.sweep == "strong" and most < parts.enough < math.inf:
         text += f" From {parts.enough:,} actors on that would be {parts.binding(round(parts.enough))}."
     return text
