@@ -23,7 +23,8 @@ def test_a_round_by_hand() -> None:
     assert PARTS.bounds(1)[1] == 0.5 + 8.0 + 2.0
     assert (PARTS.binding(2), PARTS.binding(16)) == ("the workers' training", "the driver's additions")
     assert PARTS.enough == 6 and PARTS.binding(6) == "the driver's additions" != PARTS.binding(5)
-    assert Parts(8.0, 4.0, 0.0, 1.0).binding(16) == "the longest block"
+    few = Parts(8.0, 4.0, 0.0, 1.0)
+    assert few.binding(16) == "the longest block" and few.bounds(16)[0] == 4.0
     assert Parts(1.0, 1.0, 0.0, 1.0, {"aggregation": 2.0}).binding(1) == "the aggregation"
     assert Parts(1.0, 0.0, 0.0, 0.0).enough == math.inf
 
