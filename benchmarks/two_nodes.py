@@ -1,11 +1,11 @@
-"""Does the law of ``fedskew scale`` say what was not measured, on two nodes? About 3 minutes on two cores.
+"""Does the model of ``fedskew scale`` say what was not measured, on two nodes? About 3 minutes on two cores.
 
     python -m benchmarks.two_nodes
     python -m benchmarks.two_nodes --seconds 0.3 --turns 3      # a smoke test
 
 The nodes are Ray's own stand-ins (``ray.cluster_utils``), each with a raylet, an object store and workers of its own,
 on this machine: what they share is its cores, so that more actors than cores add nothing. One study measures all
-numbers of actors in turns. Then each of them is held out: the law is fitted to the others, and its prediction stands
+numbers of actors in turns. Then each of them is held out: the model is fitted to the others, and its prediction stands
 beside what was measured. The last one lies beyond all others.
 """
 
@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.common import RESULTS, save, verdict
 from benchmarks.speed import busy_cores
 from engine.worker.ray import cluster as _cluster  # noqa: F401  # before ray: it sets what Ray reads at import
-from fedskew.lab.scaling.law import fit
+from fedskew.lab.scaling.study import Row, fit_of
 
 from ray.cluster_utils import Cluster  # isort: skip
 
@@ -45,24 +45,22 @@ EXPERIMENT = [
 ]
 
 
-def study(address: str, folder: Path, options: argparse.Namespace) -> dict[int, list[float]]:
-    """Measure strong scaling: rounds per second of each turn, by actors."""
+def study(address: str, folder: Path, options: argparse.Namespace) -> list[Row]:
+    """Measure strong scaling: each turn of each number of actors."""
     command = [sys.executable, "-m", "fedskew.cli.main", "scale", *EXPERIMENT, *options.overrides]
     command += ["--address", address, "--out", str(folder), "--actors", ",".join(map(str, ACTORS))]
     subprocess.run([*command, "--turns", str(options.turns), "--seconds", str(options.seconds)], check=True)
-    rates: dict[int, list[float]] = {}
-    for row in pq.read_table(folder / "scaling.parquet").to_pylist():
-        if row["clients"] == COHORT:
-            rates.setdefault(row["actors"], []).append(row["rounds_per_second"])
-    return rates
+    rows = pq.read_table(folder / "scaling.parquet").to_pylist()
+    return [row for row in rows if row["clients"] == COHORT]
 
 
-def held_out(rates: dict[int, list[float]]) -> list[dict[str, Any]]:
+def held_out(rows: list[Row]) -> list[dict[str, Any]]:
     """Each number of actors but the first: what the others predict, what was measured, and how far off that is."""
     found = []
     for actors in ACTORS[1:]:
-        guess = fit({count: turns for count, turns in rates.items() if count != actors}).predict(actors)
-        measured = float(np.exp(np.log(rates[actors]).mean()))
+        guess = fit_of([row for row in rows if row["actors"] != actors]).predict(actors)
+        rates = [row["rounds_per_second"] for row in rows if row["actors"] == actors]
+        measured = float(np.exp(np.log(rates).mean()))
         found.append({**asdict(guess), "measured": measured, "off": guess.value / measured - 1})
     return found
 
@@ -81,17 +79,17 @@ def main() -> int:
         cluster.add_node(num_cpus=max(ACTORS) // NODES)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            rates = study(str(cluster.address), Path(folder) / "study", options)
+            rows = study(str(cluster.address), Path(folder) / "study", options)
     finally:
         cluster.shutdown()
-    predictions = held_out(rates)
+    predictions = held_out(rows)
     table = Table("actors", "predicted by the others", "95 % interval", "measured", "off by")
     for one in predictions:
         figures = f"{one['value']:.2f}", f"{one['low']:.2f} to {one['high']:.2f}", f"{one['measured']:.2f}"
         table.add_row(str(one["actors"]), *figures, f"{100 * one['off']:+.0f} %")
     Console(width=100).print("rounds per second on two nodes", table)
     asked = {"overrides": options.overrides, "turns": options.turns, "seconds": options.seconds}
-    results = {"experiment": EXPERIMENT, **asked, "busy_cores": busy, "rates": rates, "held_out": predictions}
+    results = {"experiment": EXPERIMENT, **asked, "busy_cores": busy, "turns": rows, "held_out": predictions}
     save("two_nodes", results, options.results)
     off = {one["actors"]: one["off"] for one in predictions}
     return verdict(

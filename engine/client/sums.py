@@ -120,6 +120,12 @@ class WeightedSum:
         self.parts = [tree.Part(0, 1, total)]
         return total
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        held = [part.value for part in self.parts if part.value]
+        return sum(tensor.nbytes for one in held for tensor in (*one.uploads.values(), one.buffers))
+
     def at_rest(self) -> WeightedSum:
         """The same in the host's memory, as it leaves a worker."""
         return WeightedSum([replace(part, value=part.value and _at_rest(part.value)) for part in self.parts])

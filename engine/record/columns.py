@@ -52,6 +52,18 @@ _ECE = "mean over test rows of the distance between confidence and accuracy of t
 _BINS = "15 bins of equal width of the confidence, the softmax score of the predicted class"
 _LOCAL = "accuracy on the test set before aggregation, in rounds that measure it (evaluation.local_every)."
 
+# What a round's time goes into. At each moment the driver is in one of them, so that they add up to it.
+PHASES = {
+    "draw": "its cohort is drawn and cut into blocks; a stage's first is tried before",
+    "broadcast": "what clients get is made, and sent to workers",
+    "training": "the driver waits for results while every worker is at work; in process, clients train",
+    "wait": "the driver waits for the last results while a worker has nothing to do",
+    "transfer": "results come in from workers' memory",
+    "addition": "the driver adds results",
+    "aggregation": "the server takes its own steps, at a stage's end too, and rows are made",
+    "evaluation": "models are evaluated after it",
+}
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "rounds": (
         STAGE,
@@ -69,8 +81,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("floats_up", WHOLE, FLOATS, "Floats that the clients sent in this round."),
         Column("floats_down", WHOLE, FLOATS, "Floats that the clients received in this round."),
         Column("scalars", pa.map_(TEXT, REAL), "", "The server's entries of kind scalar after the round, by name."),
-        Column("seconds", REAL, SECONDS, "Time of the round without its evaluation."),
-        Column("evaluation_seconds", REAL, SECONDS, "Time of its evaluation."),
+        Column("seconds", REAL, SECONDS, "Time of the round without its evaluation: its other phases, added up."),
+        *(_later(f"{name}_seconds", REAL, SECONDS, f"In it, {it}.") for name, it in PHASES.items()),
+        _later("bytes_in", WHOLE, "bytes", "Bytes of the results that came in from workers; 0 in process."),
         REUSED,
     ),
     "clients": (
@@ -167,6 +180,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         REUSED,
     ),
 }
+HOW_IT_WENT = ["seconds", *(f"{name}_seconds" for name in PHASES), "bytes_in", "actor"]  # may differ of equal runs
 LATER = {name: frozenset(one.name for one in columns if one.later) for name, columns in TABLES.items()}
 SCHEMAS = {name: pa.schema([(one.name, one.type) for one in columns]) for name, columns in TABLES.items()}
 

@@ -37,6 +37,7 @@ from engine.server.federation import Federation
 from engine.server.round import Measured, OnLocalModel, RoundRunner
 from engine.server.stage_ends import StageEnds
 from engine.worker.pool import Deadline, Pool
+from engine.worker.stopwatch import Stopwatch
 
 
 class Driver:
@@ -137,14 +138,13 @@ class Driver:
         taken_over = self.sharing.taken_over(until)
         if taken_over is not None:
             return taken_over
+        self.pool.watch = watch = Stopwatch()
         row = self._round() if lineage.stage.rounds else self._no_round()
         if lineage.stage.rounds and lineage.at_end:  # with nothing of the round in memory any more
-            began = time.perf_counter()
             lineage.finish()
-            row["seconds"] += time.perf_counter() - began
-        began = time.perf_counter()
-        evaluation = self.evaluation.after(lineage.position, lineage.server, lineage.states, lineage.left_out)
-        row["evaluation_seconds"] = time.perf_counter() - began
+        with watch("evaluation"):
+            evaluation = self.evaluation.after(lineage.position, lineage.server, lineage.states, lineage.left_out)
+        row |= watch.row()
         self.folder.rounds.add(row)
         lineage.torn = lineage.pending = False
         due = lineage.at_end or lineage.finished or self.round % self.experiment.checkpoint.every == 0
@@ -156,7 +156,7 @@ class Driver:
 
     def _round(self) -> Row:
         """Run the next round; its row."""
-        began, lineage = time.perf_counter(), self.lineage
+        lineage = self.lineage
         at, before = Position(lineage.position.stage, self.round + 1), lineage.server["weights"]
         every = self.experiment.evaluation.local_every
         measured = Measured(
@@ -167,23 +167,24 @@ class Driver:
         server, trained = self.rounds.run(at.stage, at.round, lineage.server, lineage.states, measured)
         norm = float((server["weights"] - before).norm())
         lineage.commit(at.round, server, trained)
-        return self._recorded(trained, norm, time.perf_counter() - began)
+        return self._recorded(trained, norm)
 
     def _no_round(self) -> Row:
         """Do what a stage without rounds does; its row, of the model that it ends with."""
-        began, lineage = time.perf_counter(), self.lineage
+        self.pool.watch.turn("aggregation")
+        lineage = self.lineage
         before = lineage.server["weights"]
         lineage.torn = True
         lineage.finish()
         norm = float((lineage.server["weights"] - before).norm())
-        return self._recorded(TrainResult(), norm, time.perf_counter() - began)
+        return self._recorded(TrainResult(), norm)
 
-    def _recorded(self, trained: TrainResult, norm: float, seconds: float) -> Row:
+    def _recorded(self, trained: TrainResult, norm: float) -> Row:
         """Add what the last round came to to the tables; the round's row of ``rounds.parquet``."""
         at = self.lineage.position
         stage = self.federation.stage(at.stage, at.round) if self.stage.rounds else self.stage
         context = self.federation.context(at.stage, at.round)
-        row = self._recorder.round(stage, context, trained, self.lineage.server, norm, seconds)
+        row = self._recorder.round(stage, context, trained, self.lineage.server, norm)
         self.evaluation.record_own(at, trained.personal, {report.client for report in trained.reports})
         return row
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.worker.ray.errors import cause_of, last_cause  # first: its package sets what Ray reads at import
+from engine.worker.ray.gauges import show
 from engine.worker.ray.pool import RayPool
 
 import ray  # isort: skip
@@ -56,7 +57,9 @@ class DriverActor:
         return self._progress([])
 
     def advance(self, seconds: float, until: int | None = None) -> Progress:
-        return self._progress(self._driver.advance(seconds, until))
+        rows = self._driver.advance(seconds, until)
+        show(self._folder.path, rows)
+        return self._progress(rows)
 
     def close(self) -> dict[str, Any]:
         with self._lock:

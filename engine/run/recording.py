@@ -43,16 +43,9 @@ class Recorder:
         self._folder = folder
         self._dropped = len(assignment.dropped)
 
-    def round(
-        self,
-        stage: Stage,
-        context: Context,
-        trained: TrainResult,
-        server: Tensors,
-        update_norm: float,
-        seconds: float,
-    ) -> Row:
-        """Add the round's rows of ``clients.parquet`` and ``failures.parquet``; its row of ``rounds.parquet``.
+    def round(self, stage: Stage, context: Context, trained: TrainResult, server: Tensors, update_norm: float) -> Row:
+        """Add the round's rows of ``clients.parquet`` and ``failures.parquet``; its row of ``rounds.parquet`` but for
+        its times.
 
         server: the entries after the round.
         """
@@ -86,7 +79,6 @@ class Recorder:
             "floats_up": sum(row["floats_up"] for row in rows),
             "floats_down": sum(row["floats_down"] for row in rows),
             "scalars": [(name, float(tensor)) for name, tensor in server.items() if kinds.get(name) is Kind.SCALAR],
-            "seconds": seconds,
         }
 
     def summary(self, lineage: Lineage) -> dict[str, Any]:

@@ -54,11 +54,11 @@ class RoundRunner:
 
         Returns the new entries, and what the cohort's training has come to.
         """
-        federation, buffers = self._federation, server["buffers"]
+        federation, buffers, watch = self._federation, server["buffers"], self._federation.pool.watch
         stage = federation.stage(number, round)
         algorithm, cohort = stage.algorithm, federation.cohort(round)
         context = federation.context(number, round, len(cohort))
-        with on_the_server(f"round {round}: {type(algorithm).__name__}.before_round", server):
+        with watch("aggregation"), on_the_server(f"round {round}: {type(algorithm).__name__}.before_round", server):
             made = algorithm.before_round(server, ServerSide(federation.pool, context), context)
         server = validated(federation, number, round - 1, algorithm, "before_round", made)
         trained = TrainResult(dropped=federation.dropped(round))
@@ -71,17 +71,19 @@ class RoundRunner:
             self._tried.add(number)
             self._preflight(number, stage, server, context)
             rehearse(federation, stage, server, context, self._job(stage, context, Measured()))
-        with on_the_server(f"round {round}: {type(algorithm).__name__}.broadcast", server):
+        with watch("broadcast"), on_the_server(f"round {round}: {type(algorithm).__name__}.broadcast", server):
             received = broadcast(algorithm, server, context)
             rows = addressed(federation, algorithm, server, cohort, context)
         trained.floats_down = count_floats_down(algorithm, received, rows)
         job = replace(self._job(stage, context, measured), work=federation.work(stage, round), cohort=cohort)
         calls = self._calls(stage, cohort, rows, context, states, job.work)
+        watch.turn("training")
         for block in self._blocks(stage, context, job, received, calls):
-            if measured.on_local_model is not None:
-                for report, model in zip(block.reports, block.models, strict=True):
-                    measured.on_local_model(report.client, model)
-            trained.merge(block)
+            with watch("addition"):
+                if measured.on_local_model is not None:
+                    for report, model in zip(block.reports, block.models, strict=True):
+                        measured.on_local_model(report.client, model)
+                trained.merge(block)
         self._check_failures(context, trained.failures)
         return self._aggregated(number, algorithm, server, trained, context, buffers), trained
 
@@ -148,6 +150,7 @@ class RoundRunner:
 
         buffers: [Q] that stay where clients share none.
         """
+        self._federation.pool.watch.turn("aggregation")
         experiment, total = self._federation.experiment, trained.sum.whole()
         if experiment.privacy.clip is not None:
             pooled = experiment.privacy.pooled(total.total(), server, context, experiment.seed)

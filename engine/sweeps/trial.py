@@ -44,6 +44,7 @@ with uncollected():  # each trial is a process of its own
     from engine.sweeps.folder import SweepFolder
     from engine.sweeps.scores import Scores
     from engine.worker.pool import Pool
+    from engine.worker.ray.gauges import show
     from engine.worker.ray.pool import RayPool
 
 log = logging.getLogger("fedskew")
@@ -191,6 +192,7 @@ class Trial(tune.Trainable):
                 self._scores.keep(progress.rows)
                 progress = self._local.advance(math.inf, until=target)
         self._scores.keep(progress.rows)
+        show(driver.folder.path, progress.rows)
         if driver.finished:
             summary = self._local.close()
             self._local = None

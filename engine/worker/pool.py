@@ -17,6 +17,9 @@ from typing import Any
 from engine.algorithm import Tensors
 from engine.base.errors import RunError
 from engine.client.messages import Handle
+from engine.worker.stopwatch import Stopwatch
+
+ADDED_APART = 1024 * 1024  # bytes of a broadcast from which on actors add, and not the driver: sums are twice as large
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Pool(ABC):
     """Workers, wherever they are."""
 
     deadline = Deadline(0, None)  # of what is run now
-    workers: int
+    watch = Stopwatch()  # of the round that is run now
+    workers: int  # in all
     side_by_side: int  # workers that share a card, or else a machine's memory, at most
 
     @property

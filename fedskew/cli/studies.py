@@ -17,7 +17,7 @@ from rich.table import Table
 from engine.base.errors import require
 from engine.base.files import write_atomically
 from engine.base.writable import check_writable
-from engine.experiment import CHOICES, Experiment
+from engine.experiment import CHOICES, Experiment, parse_assignment
 from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, numbers, overridden
 from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, table
 from fedskew.lab.shown import progress_bar
@@ -196,11 +196,17 @@ def scale_command(
     seconds: Annotated[float, typer.Option(help="of a turn, about; at least one round")] = 2.0,
     out: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
     address: Address = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="measure nothing: a round on paper, e.g. nodes=64 gpus=8 clients=10000")
+    ] = False,
 ) -> None:
-    """Measure rounds per second over actors; fit a scaling law and say what it predicts.
+    """Measure rounds per second and their phases over actors; say what binds, and what more actors would give.
 
     Without a name the experiment is ``scaling``, fitted to the machine.
     """
+    if plan:
+        _show_plan(what or [])
+        return
     overrides = list(what or [])
     has_name = bool(overrides) and is_name(overrides[0])
     experiment, _ = find_experiment(overrides.pop(0) if has_name else "scaling", "laptop", overrides)
@@ -214,7 +220,7 @@ def scale_command(
         check_writable(out, "--out", locks=True)
     counts, wished = numbers("--actors", actors), numbers("--predict", predict)
     for count in wished or ():
-        require(count >= 1, "--predict", count, "must be at least 1", "the laws are of actors, not of this process")
+        require(count >= 1, "--predict", count, "must be at least 1", "the model is of actors, not of this process")
     execution = experiment.override(overrides).execution
     with console.status("machine and data"):
         machine = scaling.look_around(execution, address)
@@ -235,22 +241,39 @@ def scale_command(
     except KeyboardInterrupt:
         say(f"what was measured is kept in {shlex.quote(str(study.folder))}; the same command goes on with it")
         raise
-    _show_laws(study, wished if wished is not None else (2 * most, 4 * most) if most else ())
+    _show_models(study, wished if wished is not None else (2 * most, 4 * most) if most else ())
 
 
-def _show_laws(study: Study, predict: tuple[int, ...]) -> None:
-    """Fit the laws, write the page, and print both with what they predict for so many actors."""
+def _show_plan(words: list[str]) -> None:
+    """Print what a round takes on paper."""
+    from fedskew.lab.scaling.plan import on_paper
+
+    paper = on_paper(dict(map(parse_assignment, words)))
+    say(
+        f"{paper['plan']['clients']:,} clients, {paper['parameters']:,} numbers each, in {paper['blocks']:,} blocks on "
+        f"{paper['actors']:,} actors; {si(paper['bytes_down'], 'B')} out of the driver's node, "
+        f"{si(paper['bytes_in'], 'B')} in"
+    )
+    rows = [(f"{one['name']}=", f"{one['value']:,.4g}", one["from"], one["meaning"]) for one in paper["figures"]]
+    console.print(table(("figure", "value", "from", "what it is"), rows))
+    console.print(table(("part", "seconds"), [(part, f"{took:,.4g}") for part, took in paper["seconds"].items()]))
+    say(f"A round takes {paper['least']:,.4g} to {paper['most']:,.4g} s, bound by {paper['binding']}.")
+    print_json(paper)
+
+
+def _show_models(study: Study, predict: tuple[int, ...]) -> None:
+    """Fit the models, write the page, and print both with what they predict for so many actors."""
     from fedskew.lab.scaling import page as scaling_page
 
     page, fitted = scaling_page.write(study, predict)
-    for law in fitted.values():
-        say(f"{law.sweep:<8}{scaling_page.law_text(law)}")
+    for one in fitted.values():
+        say(f"{one.sweep:<8}{scaling_page.model_text(one)}")
     predictions = scaling_page.predictions_table(fitted)
     if predictions.rows:
         rows = [[cell.text for cell in row] for row in predictions.rows]
         console.print(table(predictions.head, rows, "predictions"))
     say(f"page    {page}")
-    print_json({"folder": study.folder, "page": page, "laws": scaling_page.laws(fitted)})
+    print_json({"folder": study.folder, "page": page, "models": scaling_page.models(fitted)})
 
 
 def _measure(study: Study, address: str | None) -> None:

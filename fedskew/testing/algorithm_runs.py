@@ -15,6 +15,7 @@ from engine.algorithm import Algorithm, PostTraining
 from engine.base.declared import reductions_of
 from engine.data import Assignment, Dataset
 from engine.experiment import CHOICES, Experiment
+from engine.record.columns import HOW_IT_WENT
 from engine.run.run import run
 from fedskew.testing.failure import NotApplicable, demand, telling
 from fedskew.testing.small_data import dataset, uneven_clients
@@ -117,7 +118,6 @@ def stop_and_resume(algorithm: Algorithm) -> None:
 
 
 TABLES = ("rounds", "clients", "evaluations", "personal")
-TIMING = ["seconds", "evaluation_seconds", "actor"]
 
 
 def resumed_is_straight(name: str, config: Experiment, parts: Assignment | None = None) -> None:
@@ -145,7 +145,7 @@ def resumed_is_straight(name: str, config: Experiment, parts: Assignment | None 
             demand(resumed.shas == straight.shas, f"{rule} ({where}: {gap:.1e} apart); {repair}")
             for table in TABLES:
                 got, wanted = (
-                    run.folder.frame(table).drop(columns=TIMING, errors="ignore") for run in (resumed, straight)
+                    run.folder.frame(table).drop(columns=HOW_IT_WENT, errors="ignore") for run in (resumed, straight)
                 )
                 same = got.astype(str).equals(wanted.astype(str))
                 demand(same, f"{rule}, in its table {table}; {repair}")

@@ -29,6 +29,7 @@ from engine.base.errors import ConfigError, RunError
 from engine.client.messages import MapJob
 from engine.data import Assignment, Dataset, Split
 from engine.experiment import settings_of
+from engine.record.columns import HOW_IT_WENT
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
@@ -569,7 +570,7 @@ def test_many_calibrations_share_one_training(tmp_path: Path, every: int) -> Non
             assert summaries[cell][key] == plain.summary[key], (cell, key)
         for table in ("rounds", "clients", "evaluations"):
             frames = [RunFolder(tmp_path / f).frame(table) for f in (cell, f"{cell}-plain")]
-            mine, its = (f.drop(columns=["seconds", "evaluation_seconds", "reused"], errors="ignore") for f in frames)
+            mine, its = (f.drop(columns=[*HOW_IT_WENT, "reused"], errors="ignore") for f in frames)
             assert mine.astype(str).equals(its.astype(str)), (cell, table)
     assert len({summary["weights_sha256"] for summary in summaries.values()}) == 3
     assert RunFolder(tmp_path / "again").frame("rounds")["reused"].all()

@@ -327,6 +327,8 @@ OTHERS = [
     Case("turns without end", ("scale", "--turns", "1000000000000000")),
     Case("a turn without end", ("scale", "--seconds", "inf")),
     Case("a study where nothing can be", ("scale", "--out", "/proc/nowhere")),
+    Case("a plan of no nodes", ("scale", "--plan", "nodes=0")),
+    Case("a plan of a folder that is no run", ("scale", "--plan", "measured=nowhere")),
     Case("no round of an executor", ("tune-executor", "--rounds", "0")),
     Case("an executor's file where nothing can be", ("tune-executor", "--out", "/proc/nowhere/x.yaml")),
     Case("a list that is none", ("list", "colours")),

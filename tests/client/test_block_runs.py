@@ -13,12 +13,13 @@ import torch
 
 from engine.client.trainer import Trainer
 from engine.data import Assignment
+from engine.record.columns import HOW_IT_WENT
 from engine.run.driver import Driver
 from tests.support.outcomes import come_to
 from tests.support.tiny import Driven, dataset, drive, experiment_of, open_driver
 
 BLOCK = {"executor": "block"}
-NOT_COMPARED = ["seconds", "evaluation_seconds", "weights_sha256"]
+NOT_COMPARED = [*HOW_IT_WENT, "weights_sha256"]
 
 
 @pytest.fixture

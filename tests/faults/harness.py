@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas as pd
 
+from engine.record.columns import HOW_IT_WENT
 from engine.record.run_folder import RunFolder
 from engine.run.run import run
 from tests.faults import inject
@@ -32,7 +33,7 @@ ACTORS = ("execution.cpus_per_actor=1", "execution.block_timeout=6", "execution.
 ENOUGH = "200M"  # of a run's own disk, while it is not to be full
 PATIENCE = 300.0  # seconds that a launch may take
 OWN = {  # columns that say how a run went, and not what it came to
-    "rounds": ["seconds", "evaluation_seconds"],
+    "rounds": [name for name in HOW_IT_WENT if name != "actor"],
     "clients": ["seconds", "actor"],
     "evaluations": [],
     "personal": [],

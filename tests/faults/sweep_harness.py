@@ -25,6 +25,7 @@ from typing import Any
 
 import pandas as pd
 
+from engine.record.columns import HOW_IT_WENT
 from engine.record.run_folder import RunFolder
 from engine.results import load as load_results
 from engine.run.local_driver import LocalDriver
@@ -53,7 +54,7 @@ STOP = 4.0  # seconds that a process stands still: twice what a lease lasts
 SLACK = 60.0  # seconds after which nothing of a launch may be there any more
 PATIENCE = 600.0  # seconds that a launch may take
 ENOUGH = "400M"  # of a sweep's own disk, while it is not to be full
-OWN_ROWS = ["seconds", "evaluation_seconds", "actor", "reused"]  # columns of how a trial went, not of what it came to
+OWN_ROWS = [*HOW_IT_WENT, "reused"]  # columns of how a trial went, not of what it came to
 OWN_TRIALS = ["seconds", "folder", "rounds_computed"]
 RAY = {
     "kill raylet": "raylet/raylet ",

@@ -15,6 +15,7 @@ import yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import locked
 from engine.base.own_modules import import_file
+from engine.record.columns import HOW_IT_WENT
 from engine.record.stage_hashes import code_of
 from engine.record.sweep_files import PlannedTrial
 from engine.results import load
@@ -38,7 +39,7 @@ from tests.support import small_sweeps
 from tests.support.sweep_folders import make_run, typical_accuracy
 from tune_configs import SWEEPS
 
-OWN = ["seconds", "folder", "evaluation_seconds", "source"]  # columns that may differ between equal sweeps
+OWN = [*HOW_IT_WENT, "folder", "source"]  # columns that may differ between equal sweeps
 FEDPROX = "drift.fedprox_mu"
 SIZE = {"seeds": "seeds=[0,1]", "mu": "mu=[0,0.1]"}  # of the sweep that is made up: 8 trials
 

@@ -17,9 +17,8 @@ from fedskew.cli import studies as cli_scale
 from fedskew.lab.pages import text_table
 from fedskew.lab.scaling import page as scaling_page
 from fedskew.lab.scaling import study as scaling
-from fedskew.lab.scaling.law import AMDAHL, USL
-from fedskew.lab.scaling.study import COLUMNS, Setting, cohort_of, endless, measure_turn, over_turns
-from tests.support.scaling_clock import LAW, MACHINE, SMALL, Clock, study
+from fedskew.lab.scaling.study import COLUMNS, MEANS, TURN, Setting, cohort_of, endless, measure_turn, over_turns
+from tests.support.scaling_clock import MACHINE, SMALL, Clock, simulated, study
 from tune_configs import EXPERIMENTS
 
 # --- what is measured -------------------------------------------------------------------------------------
@@ -98,7 +97,7 @@ def test_turns_go_round(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
-    """Kills: turns that are lost or measured twice; another study's turns; turns beyond those asked for in a law."""
+    """Kills: turns that are lost or measured twice; another study's turns; turns beyond those asked for in a model."""
     with pytest.raises(KeyboardInterrupt):
         study(tmp_path / "s", (1, 2)).measure(Clock(dies_after=7))
     assert pq.read_table(tmp_path / "s" / "scaling.parquet").num_rows == 7
@@ -130,50 +129,46 @@ def test_another_study_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_measurements_row(tmp_path: Path) -> None:
-    """Kills: rates of the wrong unit."""
+    """Kills: rates of the wrong unit; the time of ten rounds for one's."""
     found = study(tmp_path / "s")
     found.measure(Clock(noise=0.0))
     (row,) = (row for row in found.of("weak") if row["actors"] == 8 and row["turn"] == 0)
-    assert row["rounds_per_second"] == pytest.approx(LAW(8), rel=1e-12)
-    assert row["clients_per_second"] == pytest.approx(8 * LAW(8), rel=1e-12)
+    seconds = simulated(8, [0.1] * 4, 0.001, 0.002)[0] + 0.006
+    assert row["rounds_per_second"] == pytest.approx(1 / seconds, rel=1e-12)
+    assert row["clients_per_second"] == pytest.approx(8 / seconds, rel=1e-12)
     assert (row["blocks"], row["clients"], row["rounds"]) == (4, 8, 10)
 
 
-def test_the_laws_of_both_ways(tmp_path: Path) -> None:
-    """Kills: the in-process point in the fit; weak scaling fitted to rounds; a forgotten bound on blocks."""
+def test_the_models_of_both_ways(tmp_path: Path) -> None:
+    """Kills: the in-process point in the fit; weak scaling that predicts rounds, or of as many clients and blocks as
+    were measured; a forgotten bound on blocks."""
     found = study(tmp_path / "s")
     found.measure(Clock())
     fitted = found.fitted((3, 4, 16))
-    for sweep, rate in (("strong", 40.0), ("weak", 320.0)):
-        fit = fitted[sweep].fit
-        assert fit is not None and fit.name == USL
-        assert fit.law.rate == pytest.approx(rate, rel=1e-9)
-        assert fit.law.contention == pytest.approx(0.05, rel=1e-6)
-        assert fit.law.coherency == pytest.approx(0.002, rel=1e-6)
-        assert fit.counts == (1, 2, 4, 8)
-        inside, _, outside = fitted[sweep].predictions
-        assert not inside.beyond and outside.beyond
-        assert inside.low < inside.value < inside.high
-    assert "only 4 blocks in a round" in fitted["strong"].predictions[2].note
-    assert "blocks" not in fitted["strong"].predictions[1].note + fitted["weak"].predictions[2].note
+    for sweep in ("strong", "weak"):
+        assert fitted[sweep].fit is not None and list(fitted[sweep].fit.parts) == [1, 2, 4, 8]  # type: ignore[union-attr]
+        for one in fitted[sweep].predictions:
+            clients = one.actors if sweep == "weak" else 8
+            blocks = [0.05 * len(block) for block in cut_blocks(range(clients), 2)]
+            seconds = simulated(one.actors, blocks, 0.001, 0.002)[0] + 0.006
+            assert one.low <= (clients if sweep == "weak" else 1) / seconds <= one.high
+            assert one.beyond == (one.actors == 16)
+    notes = [one.note.partition(";")[0] for one in fitted["strong"].predictions]
+    assert (notes[0], notes[2]) == ("bound by the workers' training", "bound by the longest block")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("actors", "law"), [((0,), None), ((1,), None), ((0, 1, 2), AMDAHL)])
-def test_few_actors(tmp_path: Path, actors: tuple[int, ...], law: str | None) -> None:
-    """Kills: a page that fails where no law can be fitted; kappa that two counts are said to identify."""
+@pytest.mark.parametrize(("actors", "binding"), [((0,), None), ((1,), "the workers' training")])
+def test_few_actors(tmp_path: Path, actors: tuple[int, ...], binding: str | None) -> None:
+    """Kills: a page that fails where there is no model; one number of actors that has none."""
     found = study(tmp_path / "s", actors)
     found.measure(Clock())
-    page, fitted = scaling_page.write(found, (8,))
+    page, _ = scaling_page.write(found, (8,))
     described = json.loads((tmp_path / "s" / "fit.json").read_text())["strong"]
-    assert described["law"] == law
-    text = page.read_text()
-    assert ("No law was fitted" in text) == (law is None)
-    if law:
-        assert described["kappa"] == 0 and described["peak"] is None
-        assert described["predictions"][0]["low"] is None and described["predictions"][0]["beyond"]
-        assert "two counts of actors identify contention at most" in text
-        assert fitted["weak"].fit is not None
+    assert (described and described["binding"]) == binding
+    assert ("there is no model" in page.read_text()) == (binding is None)
+    if described:
+        assert described["predictions"][0]["beyond"] and described["unit"] == "rounds per second"
 
 
 def test_means_over_turns() -> None:
@@ -201,9 +196,9 @@ def test_the_page(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert text.count(' src="data:image/png;') == text.count(" src=") == 2 and "default-src 'none'" in text
     assert "http://" not in text and "https://" not in text
-    for heading in ("Strong scaling", "Weak scaling", "Predictions"):
+    for heading in ("Strong scaling", "Weak scaling", "Phases of strong scaling", "Predictions"):
         assert f"<h2>{heading}" in text
-    assert "beyond what was measured; only 4 blocks in a round" in text
+    assert "bound by the longest block; beyond what was measured" in text
     files = {item.name for item in (tmp_path / "s").iterdir()}
     tables = {"scaling.parquet", "scaling.csv", "study.json", "fit.json"}
     assert files == tables | {"strong.png", "weak.png", "scaling.html", ".lock"}
@@ -212,15 +207,20 @@ def test_the_page(tmp_path: Path) -> None:
     assert {item.name: item.read_bytes() for item in (tmp_path / "s").iterdir()} == before
 
 
-def test_figures_of_the_table(tmp_path: Path) -> None:
-    """Kills: residuals with the other sign; a speed-up against the fit where one actor was measured."""
-    found = study(tmp_path / "s", (1, 2, 4, 8), turns=1)
-    found.measure(lambda experiment, _: (1.0, {1: 10, 2: 18, 4: 36, 8: 40}[experiment.execution.actors]))
+def test_figures_of_the_tables(tmp_path: Path) -> None:
+    """Kills: residuals with the other sign; a speed-up against the model where one actor was measured; phases of one
+    turn."""
+    found = study(tmp_path / "s", (1, 2, 4), turns=3)
+    found.measure(Clock(noise=0.1))
     fitted = found.fitted(())["strong"]
-    assert fitted.fit is not None
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in scaling_page.actors_table(found, fitted).rows}
-    assert rows["4"][:3] == ["8", "4", "36"] and rows["4"][7:] == ["3.60", "90 %"]
-    assert rows["4"][6] == f"{100 * (36 - fitted.fit.law(4)) / 36:+.1f} %"
+    means = {row["actors"]: row["mean"] for row in over_turns(found.of("strong"), "actors", "rounds_per_second")}
+    one, four = means[1], means[4]
+    assert rows["4"][:3] == ["8", "4", scaling_page.rate(four)]
+    assert rows["4"][6] == f"{100 * (four - fitted.at(4).value) / four:+.1f} %"
+    assert rows["4"][7:] == [f"{four / one:.2f}", f"{25 * four / one:.0f} %"]
+    phases = {row[0].text: [cell.text for cell in row[1:]] for row in scaling_page.phases_table(found, "strong").rows}
+    assert phases["4"][0] == "1" and phases["4"][-2:] == ["90", "0.032"]  # of turns of 80, 90 and 100 ms
 
 
 # --- runs -------------------------------------------------------------------------------------------------
@@ -233,8 +233,11 @@ def test_the_engine_in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     advanced = list[Any]()
     advance = scaling.Run.advance
     monkeypatch.setattr(scaling.Run, "advance", lambda *words: advanced.append(advance(*words)) or advanced[-1])
-    seconds, rounds = measure_turn(study(tmp_path / "s", (0,)).experiment_of(Setting(0, clients)).resolve(), 1e-6)
-    assert seconds > 0 and rounds == 1
+    turn = measure_turn(study(tmp_path / "s", (0,)).experiment_of(Setting(0, clients)).resolve(), 1e-6)
+    assert set(turn) == set(TURN) and turn["rounds"] == 1
+    assert turn["seconds"] == pytest.approx(sum(turn[name] for name in MEANS), rel=1e-9)
+    assert 0 < turn["longest_seconds"] < turn["work_seconds"] <= turn["training_seconds"]
+    assert turn["longest_seconds"] >= turn["work_seconds"] * 2 / clients
     assert [[row["samples"] for row in progress.rows] for progress in advanced] == [[rows], [rows]]
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
@@ -281,7 +284,7 @@ def test_the_command(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     words = ["scale", *QUICK, *FAST, "--turns", "1", "--out", "here"]
     code, _, err = call(*words)
     assert code == 0, err
-    assert "1 settings, 1 turns" in err and "No law was fitted" in err and "here/scaling.html" in err
+    assert "1 settings, 1 turns" in err and "there is no model" in err and "here/scaling.html" in err
     before = (tmp_path / "here" / "scaling.parquet").read_bytes()
     monkeypatch.setattr(scaling_page, "predictions_table", lambda _: text_table(("actors",), [["eight"]]))
     code, _, err = call(*words, "--predict", "8")

@@ -858,22 +858,22 @@ RUN = (
 
 STUDIES = (
     mutant(
-        "a law with N for N - 1",
-        "self.coherency * actors * (actors - 1))",
-        "self.coherency * actors * actors)",
-        "test_scaling_law.py::test_the_law_is_gunthers",
+        "a least time that the longest block is no part of",
+        "least = max(trained, self.longest, self.transfer, self.addition)",
+        "least = max(trained, self.transfer, self.addition)",
+        "test_scaling_model.py::test_a_round_by_hand",
     ),
     mutant(
-        "a peak without its root",
-        "return math.sqrt((1 - self.contention) / self.coherency) if",
-        "return (1 - self.contention) / self.coherency if",
-        "test_scaling_law.py::test_the_law_is_gunthers",
+        "a most time in which more actors add side by side",
+        "* self.longest + self.transfer + self.addition",
+        "* self.longest + self.transfer + self.addition / actors",
+        "test_scaling_model.py::test_a_round_by_hand",
     ),
     mutant(
-        "absolute errors in a fit",
-        "np.stack(terms, axis=1) * (measured / counts)[:, None], np.ones_like(counts)",
-        "np.stack(terms, axis=1), counts / measured",
-        "test_scaling_law.py::test_it_is_the_minimum_of_relative_errors",
+        "a phase that is not left",
+        "        finally:\n            self.turn(before)",
+        "        finally:\n            pass",
+        "test_stopwatch.py::test_phases_add_up_and_end",
     ),
     mutant(
         "a wrong factor in HSIC",

@@ -11,6 +11,7 @@ import pytest
 
 from engine.base.errors import RunFolderError
 from engine.record import snapshots
+from engine.record.columns import HOW_IT_WENT
 from engine.record.numerics import mixed
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
@@ -25,7 +26,7 @@ SCAFFOLD: dict[str, Any] = {"algorithm": {"name": "scaffold"}, "participation": 
 
 def tables(folder: Path) -> list[pd.DataFrame]:
     frames = [RunFolder(folder).frame(name) for name in ("rounds", "clients", "evaluations")]
-    unequal = ["seconds", "evaluation_seconds", "reused"]
+    unequal = [*HOW_IT_WENT, "reused"]
     return [frame.drop(columns=unequal, errors="ignore") for frame in frames]
 
 

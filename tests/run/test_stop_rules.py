@@ -10,6 +10,7 @@ import pytest
 
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment
+from engine.record.columns import HOW_IT_WENT
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.record.store import StageStore
@@ -24,7 +25,7 @@ from tests.support.small_sweeps import Alone, base
 from tests.support.tiny import Driven, drive, drive_with_store, experiment, open_driver
 
 LONG: dict[str, Any] = {"rounds": 9, "checkpoint": {"every": 4}, "local": {"lr": 0.02, "epochs": 1}}
-TIMES = ["seconds", "evaluation_seconds", "actor", "reused"]
+TIMES = [*HOW_IT_WENT, "reused"]
 
 
 def rows(folder: RunFolder | Path, table: str = "evaluations") -> pd.DataFrame:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from engine.base.errors import ConfigError
 from engine.data import Availability, read_availability
 from engine.experiment import Experiment, Participation
+from engine.record.columns import HOW_IT_WENT
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.run import run as engine_run
@@ -204,7 +205,7 @@ def test_stops_change_nothing(tmp_path: Path, path: str, availability: Any) -> N
             driver.advance(until=until)
         summary = driver.close()
     assert (summary["weights_sha256"], summary["states_sha256"]) == plain.shas
-    times = ["seconds", "evaluation_seconds", "reused", "actor"]
+    times = [*HOW_IT_WENT, "reused"]
     for name in ("rounds", "clients", "evaluations"):
         frames = [one.frame(name).drop(columns=times, errors="ignore") for one in (plain.folder, driver.folder)]
         pd.testing.assert_frame_equal(frames[0], frames[1])

@@ -18,6 +18,7 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Kind, Tensors
 from engine.base.errors import RunError
+from engine.record.columns import HOW_IT_WENT
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.results import load
@@ -85,7 +86,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tables(folder: Path) -> dict[str, pd.DataFrame]:
-    unequal = ["seconds", "evaluation_seconds", "reused"]
+    unequal = [*HOW_IT_WENT, "reused"]
     return {name: RunFolder(folder).frame(name).drop(columns=unequal, errors="ignore") for name in TABLES}
 
 

@@ -14,6 +14,7 @@ import torch
 from engine.base.errors import ConfigError, DataError
 from engine.data import Assignment
 from engine.experiment import Experiment, Participation
+from engine.record.columns import HOW_IT_WENT
 from engine.record.store import StageStore
 from engine.run.preparing import check_against_data
 from engine.server.cohort import held_out_of
@@ -31,7 +32,7 @@ from tests.support.tiny import (
 )
 
 OUT = (3, 6)  # of 30 and 24 rows, the largest
-TIMES = ["seconds", "evaluation_seconds", "actor", "reused"]
+TIMES = [*HOW_IT_WENT, "reused"]
 
 
 def holding_out(name: str = "fedavg", **changes: Any) -> Experiment:

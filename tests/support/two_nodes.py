@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from engine.record.columns import HOW_IT_WENT
 from engine.worker.ray import cluster as ray_cluster  # first: it sets what Ray reads at import
 
 import ray  # isort: skip
@@ -47,7 +48,7 @@ from fedskew.lab import run_pictures
 from tests.faults.cluster import NOTICE
 
 TABLES = ("rounds", "clients", "evaluations")
-OWN = ["seconds", "evaluation_seconds", "actor", "reused"]  # columns that say how a run went
+OWN = [*HOW_IT_WENT, "reused"]  # columns that say how a run went
 CLIENTS, ROUNDS, EVERY = 200, 80, 5  # EVERY: rounds between checkpoints
 # The lost trial's lease is given up after six seconds, not after thirty. No trial here waits for another one's.
 IMPATIENT = {"heartbeat": 1.0, "patience": 6.0}

@@ -21,6 +21,7 @@ from ray import tune
 from engine.base import files
 from engine.base.errors import RunFolderError, WriteError
 from engine.experiment import Experiment
+from engine.record.columns import HOW_IT_WENT
 from engine.record.run_folder import RunFolder
 from engine.record.sweep_files import PLAN, PlannedTrial, numbered
 from engine.record.wholeness import check_ended
@@ -153,7 +154,7 @@ def test_a_trial_that_came_to_its_end_comes_there_again(
 
 def _content(run: RunFolder) -> dict[str, Any]:
     """What must be equal: weights and states, and all rows without what may differ."""
-    summary, unequal = run.summary(), ["seconds", "evaluation_seconds", "actor", "reused"]
+    summary, unequal = run.summary(), [*HOW_IT_WENT, "reused"]
     rows = {table.name: table.frame().drop(columns=unequal, errors="ignore").to_json() for table in run.tables}
     return rows | {name: summary[name] for name in ("weights_sha256", "states_sha256", "rounds", "rows")}
 

@@ -27,6 +27,7 @@ from benchmarks.memory import descendants
 from engine.base.errors import ConfigError, ResourceError, RunError, RunFolderError
 from engine.base.own_modules import import_file
 from engine.base.owned import owned
+from engine.record.columns import HOW_IT_WENT
 from engine.record.metrics import EVALUATED
 from engine.record.run_folder import RunFolder
 from engine.results import load as load_results
@@ -89,7 +90,7 @@ def frames(folder: Path, trial: str) -> list[pd.DataFrame]:
 
 def tables(run: RunFolder) -> list[pd.DataFrame]:
     """A run's three tables without what may differ between equal runs."""
-    unequal = ["seconds", "evaluation_seconds", "actor", "reused"]
+    unequal = [*HOW_IT_WENT, "reused"]
     return [run.frame(table.name).drop(columns=unequal, errors="ignore") for table in run.tables]
 
 

@@ -17,13 +17,14 @@ import ray.exceptions
 
 from engine.base.errors import MemoryShort, ResourceError, RunError, RunFolderError
 from engine.experiment import Execution
-from engine.worker import pool
+from engine.worker import pool, stopwatch
 from engine.worker.pool import Call, Deadline
 from engine.worker.ray import actor_group, errors, resilient_calls
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.resilient_calls import CallRun, Measurements
 from engine.worker.ray.wire import CallMeasure
 from engine.worker.scheduling import IN_FLIGHT
+from engine.worker.stopwatch import Stopwatch
 from tests.support.loops import each
 
 START, BLOCK, RETRIES = 60.0, 30.0, 3
@@ -31,6 +32,12 @@ DIED = ray.exceptions.ActorDiedError()
 LOST = ray.exceptions.ObjectLostError("an object", "its owner", "")
 KILLED = ray.exceptions.OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.")
 Fate = tuple[float, Exception | None] | None  # after how many seconds what is raised, or a result; none: never anything
+
+
+class Sum(tuple[int, ...]):
+    """The calls that are in a sum."""
+
+    nbytes = 0
 
 
 @dataclass(eq=False)
@@ -64,12 +71,12 @@ class Actor:
         return SimpleNamespace(remote=lambda *args: self._with_sums(self.remote(*args), args[4]))
 
     def _with_sums(self, reply: Ref, calls: list[Any]) -> list[Ref]:
-        return [reply, *(Ref(reply.at, tuple(call.args), reply.error, self.node) for call in calls)]
+        return [reply, *(Ref(reply.at, Sum(call.args), reply.error, self.node) for call in calls)]
 
     def _add(self, left: Ref, right: Ref, last: bool) -> tuple[Ref, Ref]:
         reply = self.remote("add", 0, [], self.number, [])
         reply.sums = (left, right)
-        return reply, Ref(reply.at, (*left.value, *right.value), reply.error, self.node)
+        return reply, Ref(reply.at, Sum((*left.value, *right.value)), reply.error, self.node)
 
     def _ready(self) -> Ref:
         where = {"node": self.node, "gpus": [], "pid": self.number, "numerics": {"torch": "x"}}
@@ -86,7 +93,7 @@ class Actor:
         ref = Ref(float("inf"))
         if fate is not None and not self.dead:
             self.busy_until = max(self.busy_until, self.world.now) + fate[0]
-            reply = CallMeasure(fate[0], [1] * len(values), "cpu"), values
+            reply = CallMeasure(fate[0], [1] * len(values), 0, "cpu"), values
             ref = Ref(self.busy_until, reply, fate[1])
             if fate[1] is not None:  # whatever comes after it comes to the same
                 self.dead, self.error = True, fate[1]
@@ -111,6 +118,7 @@ class World:
         self.actors: list[Actor] = []
         self.killed: list[Actor] = []
         self.most_in_flight: dict[int, int] = {}
+        self.watch = Stopwatch()
         self.exceptions = ray.exceptions
         self.gone: dict[str, float] = {}  # nodes -> when all that lay there was lost, last
 
@@ -178,7 +186,9 @@ def simulate(
         monkeypatch.setattr(module, "ray", world)
     for module in (actor_group, resilient_calls):
         monkeypatch.setattr(module, "time", world)
-    monkeypatch.setattr(pool, "time", world)
+    for module in (pool, stopwatch):
+        monkeypatch.setattr(module, "time", world)
+    world.watch = Stopwatch()
     execution = Execution(actors=count, start_timeout=START, block_timeout=BLOCK, retries=RETRIES)
     actors = ActorGroup(world.start, execution, 0.0)
     actors.await_all()
@@ -187,7 +197,8 @@ def simulate(
     def run() -> list[int]:
         actors.renumber()
         deadline = Deadline(7, round_timeout)
-        sent = CallRun(actors, Measurements(1e9), execution, deadline, "train", (1, None), asked, "round 7", add_apart)
+        about = actors, Measurements(1e9), execution, deadline
+        sent = CallRun(*about, "train", (1, None), asked, "round 7", world.watch, add_apart)
         results = [*sent.results()]
         assert not add_apart or sorted(results[-1].sum) == list(range(calls))
         assert not any(result.sum for result in results[:-1])
@@ -203,6 +214,17 @@ def test_each_call_comes_back_once_and_in_order(monkeypatch: pytest.MonkeyPatch,
     assert run() == list(range(12))
     assert not world.killed
     assert max(world.most_in_flight.values()) == IN_FLIGHT
+
+
+def test_waits_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three calls of 3 s on two actors. Kills: a wait for the last result that counts as training; bytes of an actor's
+    batch that count once a run."""
+    world, _, run = simulate(monkeypatch, lambda actor: (3.0, None), calls=3, count=2)
+    world.watch.turn("training")
+    run()
+    row = world.watch.row()
+    assert {phase: row[f"{phase}_seconds"] for phase in ("training", "wait")} == {"training": 3.0, "wait": 3.0}
+    assert row["bytes_in"] == 3
 
 
 @each("course", range(300))

@@ -87,7 +87,7 @@ class ClientActor:
                 sums.append(value.sum)
                 value.sum = WeightedSum()
             values.append(value)
-        measure = CallMeasure(time.perf_counter() - began, sizes, self._kind)
+        measure = CallMeasure(time.perf_counter() - began, sizes, sum(map(size_of, sums)), self._kind)
         apart = [*sums, *new_states]
         return ((measure, values), *apart) if apart else (measure, values)
 

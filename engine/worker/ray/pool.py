@@ -18,15 +18,15 @@ from engine.algorithm import Tensors
 from engine.client.messages import Handle
 from engine.data import Assignment
 from engine.experiment import Experiment
-from engine.worker.pool import Call, Pool
+from engine.worker.pool import ADDED_APART, Call, Pool
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.client_actor import ClientActor
 from engine.worker.ray.cluster import gpu_share, object_store_bytes
 from engine.worker.ray.errors import FULL, state_lost, store_full
 from engine.worker.ray.resilient_calls import STORE_SHARE, CallRun, Measurements
 from engine.worker.ray.wire import from_wire, to_wire
+from engine.worker.stopwatch import Stopwatch
 
-ADDED_APART = 1024 * 1024  # bytes of a broadcast from which on actors add, and not the driver: sums are twice as large
 INLINE = 64 * 1024  # bytes up to which arrays travel with each call; Ray's own limit for small arguments is 100 kB
 
 
@@ -75,7 +75,9 @@ class RayPool(Pool):
     def run(self, method: str, shared: Tensors, job: Any, calls: Sequence[Call], what: str) -> Iterator[Any]:
         self._token += 1
         self._actors.renumber()
-        common = self._of_all(to_wire(shared), job, what)
+        watch = self.watch if method == "train" else Stopwatch()  # otherwise all of it is in its caller's phase
+        with watch("broadcast"):
+            common = self._of_all(to_wire(shared), job, what)
         large = method == "train" and sum(tensor.nbytes for tensor in shared.values()) > ADDED_APART
         call_run = CallRun(
             self._actors,
@@ -86,6 +88,7 @@ class RayPool(Pool):
             (self._token, common),
             calls,
             what,
+            watch,
             add_apart=large and len(calls) > 1,
         )
         return call_run.results()

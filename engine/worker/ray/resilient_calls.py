@@ -30,6 +30,7 @@ from engine.worker.ray.errors import Loss, reply_or_loss, state_lost
 from engine.worker.ray.sum_tree import Addition, RemoteSum, SumTree
 from engine.worker.ray.wire import CallReply, SentCall, from_wire, to_wire
 from engine.worker.scheduling import ByteBudget, MeasuredRates, Scheduler
+from engine.worker.stopwatch import Stopwatch
 
 log = logging.getLogger("fedskew")
 SUM_LOST = "the sum of their uploads was lost with the node that held it"
@@ -69,6 +70,7 @@ class CallRun:
         common: tuple[int, Any],
         calls: Sequence[Call],
         what: str,
+        watch: Stopwatch,
         add_apart: bool = False,
     ) -> None:
         """``common``: a token of it, and what all calls share or a reference to that; ``what``: for messages.
@@ -83,6 +85,7 @@ class CallRun:
         self._token, self._common = common
         self._calls = calls
         self._what = what
+        self._watch = watch
         expected = measurements.result_bytes.get(method, 0.0)
         budget = ByteBudget(measurements.limit, [_argument_bytes(call) for call in calls], expected)
         rate: Callable[[str], float | None] = partial(measurements.rates.seconds_per_cost, method)
@@ -111,7 +114,8 @@ class CallRun:
                 self._fill(index)
                 self._wait(self._calls[index].label)
             self._fill(index)  # before the caller adds, so that no actor waits for it
-            result = from_wire(self._done.pop(index))
+            with self._watch("transfer"):
+                result = from_wire(self._done.pop(index))
             self._yielded += 1
             if self._add_apart and self._yielded == len(self._calls):
                 result.sum = self._whole_sum()
@@ -122,8 +126,9 @@ class CallRun:
 
     def _fill(self, wanted: int | None) -> None:
         """Send what should be sent now; ``wanted``: the call that is waited for, if it is a certain one."""
-        while (chosen := self._scheduler.next(time.perf_counter(), wanted)) is not None:
-            self._send(*chosen)
+        with self._watch("broadcast"):
+            while (chosen := self._scheduler.next(time.perf_counter(), wanted)) is not None:
+                self._send(*chosen)
         while (pair := self._sums.take_pair()) is not None:
             self._send_addition(*pair)
         if self._scheduler.held_back and not self._measurements.held_back:
@@ -175,7 +180,9 @@ class CallRun:
         self._deadline.check(f"{self._what}: {label}")
         starting = self._actors.starting()
         sent = [*self._in_flight, *self._sums.additions]
-        ready, _ = ray.wait([*starting, *sent], num_returns=1, timeout=self._patience())
+        idle = len({sent.actor for sent in self._in_flight.values()}) < len(self._actors.numbers)
+        with self._watch("wait" if idle else "training"):
+            ready, _ = ray.wait([*starting, *sent], num_returns=1, timeout=self._patience())
         if not ready:
             for number in self._actors.numbers:
                 self._check_in_time(number)
@@ -229,7 +236,8 @@ class CallRun:
         number = addition.actor if addition else self._in_flight[ref].actor
         if self._actors[number].where is None and not self._start(number):
             return  # nothing of an actor counts that computes other bits
-        reply = reply_or_loss(ref, number)
+        with self._watch("transfer"):
+            reply = reply_or_loss(ref, number)
         if not isinstance(reply, Loss):
             self._last_heard[number] = time.perf_counter()
             if addition is not None:
@@ -253,6 +261,7 @@ class CallRun:
         cost = sum(self._calls[index].cost for index in sent.calls)
         self._measurements.rates.add(self._method, measure.kind, measure.seconds, cost)
         self._measurements.result_bytes[self._method] = measure.sizes[-1]
+        self._watch.bytes_in += sum(measure.sizes) - measure.apart
         handles = iter(sent.handles)
         if self._add_apart:
             for index, ref in zip(sent.calls, islice(handles, len(sent.calls)), strict=True):
@@ -275,7 +284,10 @@ class CallRun:
                 self._wait("the sum of the uploads")
                 continue
             try:
-                return from_wire(ray.get(whole.ref))
+                with self._watch("transfer"):
+                    total: WeightedSum = from_wire(ray.get(whole.ref))
+                self._watch.bytes_in += total.nbytes
+                return total
             except ray.exceptions.ObjectLostError:
                 self._again(self._sums.forget_whole(), SUM_LOST)
 

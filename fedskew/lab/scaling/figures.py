@@ -1,14 +1,12 @@
-"""The picture of a scaling study: throughput over actors with its law."""
+"""The picture of a scaling study: throughput over actors, with the model of its rounds."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from fedskew.lab.drawing import CATEGORIES, MUTED, PAPER, Drawing, new_panel, styled
-from fedskew.lab.scaling.study import LAWS, Fitted, Study, over_turns
+from fedskew.lab.drawing import CATEGORIES, MUTED, Drawing, new_panel, styled
+from fedskew.lab.scaling.study import RATES, Fitted, Study, over_turns
 
 BLUE, ORANGE = CATEGORIES[:2]
 FAR = 4  # times the most actors measured: from there on their axis is logarithmic
@@ -22,32 +20,24 @@ def rate(value: float) -> str:
 
 @styled
 def over_actors(study: Study, fitted: Fitted) -> Drawing:
-    """Draw what was measured, the law through it, and what the law says of further actors."""
+    """Draw what was measured, and what the model says of these actors and of further ones."""
     sweep, unit = fitted.sweep, UNITS[fitted.sweep]
-    points = over_turns(study.of(sweep), "actors", LAWS[sweep])
+    points = over_turns(study.of(sweep), "actors", RATES[sweep])
     alone, points = [row for row in points if not row["actors"]], [row for row in points if row["actors"]]
     figure, axes = new_panel(5.6, 3.4)
-    far, further = False, []
+    far, highest = False, 0.0
     if fitted.fit is not None:
-        law, most = fitted.fit.law, fitted.fit.most
-        further = [prediction for prediction in fitted.predictions if prediction.beyond]  # others lie on the curve
-        end = max([most, *(prediction.actors for prediction in further)])
+        first, most = points[0]["actors"], points[-1]["actors"]
+        end = max([most, *(prediction.actors for prediction in fitted.predictions)])
         far = end > FAR * most
-        proportional = np.geomspace(points[0]["actors"], end, 100) if far else np.array([0, end])
-        straight = law.rate * proportional
-        axes.plot(proportional, straight, ":", color=MUTED, linewidth=1.0, label="in proportion to actors")
-        inside = np.linspace(points[0]["actors"], most, 100)
-        axes.plot(inside, [law(count) for count in inside], color=BLUE, label=fitted.fit.name)
+        counts = np.unique(np.geomspace(first, end, 100).round().astype(int)).tolist()
+        curve = [fitted.at(count) for count in counts]
+        bounds = [one.low for one in curve], [one.high for one in curve]
+        highest = max(one.value for one in curve)
+        axes.fill_between(counts, *bounds, color=BLUE, alpha=0.15, linewidth=0, label="interval of the model")
+        axes.plot(counts, [one.value for one in curve], color=BLUE, label="model of phases")
         if end > most:
-            outside = np.geomspace(most, end, 100)
-            curve = [law(count) for count in outside]
-            axes.plot(outside, curve, color=BLUE, linestyle=(0, (4, 2)), label="the same, beyond what was measured")
-        for prediction in further:
-            if math.isfinite(prediction.low):
-                axes.vlines(prediction.actors, prediction.low, prediction.high, color=BLUE, linewidth=1.0)
-        if further:
-            places, values = [guess.actors for guess in further], [guess.value for guess in further]
-            axes.plot(places, values, "o", color=BLUE, markerfacecolor=PAPER, markeredgewidth=1.3, label="predicted")
+            axes.axvline(most, linestyle=":", color=MUTED, linewidth=1.0, label="most actors measured")
     for row in alone:
         axes.axhline(row["mean"], color=ORANGE, linewidth=1.2, label="in process, without Ray")
     for row in points:
@@ -59,15 +49,11 @@ def over_actors(study: Study, fitted: Fitted) -> Drawing:
     else:
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    # What was measured fills the picture; proportion may leave it.
-    shown = [row["high"] for row in [*alone, *points]]
-    shown += [x for p in further for x in (p.value, p.high) if math.isfinite(x)]
-    axes.set_ylim(0, 1.15 * max(shown))
+    axes.set_ylim(0, 1.15 * max([highest, *(row["high"] for row in [*alone, *points])]))
     axes.set_xlabel("actors")
     axes.set_ylabel(unit)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside lower left", ncols=2)
     what = "the same round on more actors" if sweep == "strong" else "a round that grows with the actors"
-    caption = f"{sweep.capitalize()} scaling, {what}. Bars from the slowest to the fastest turn, marks at the mean"
-    caption += "; at predictions, 95 % intervals." if any(math.isfinite(p.low) for p in further) else "."
+    caption = f"{sweep.capitalize()} scaling, {what}. Bars from the slowest to the fastest turn, marks at the mean."
     return Drawing(sweep, caption, figure)

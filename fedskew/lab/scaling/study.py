@@ -1,8 +1,8 @@
-"""A scaling study: rounds per second of the same round on more actors, and of a round that grows with them.
+"""A scaling study: the same round on more actors, and a round that grows with them; its rounds per second and phases.
 
     study = Study(experiment, cohort_of(experiment), (0, 1, 2), machine, turns=3, seconds=2.0)
     study.measure(measure_turn)          # goes on where it was stopped
-    fitted = study.fitted((4, 8))        # the laws of both, with what they predict
+    fitted = study.fitted((4, 8))        # the models of both, with what they predict
 
 Each turn of a setting is a run of its own, opened as ``fedskew run`` opens it. Every setting has a turn before any of
 them has the next one, so that whatever else changes on the machine meets all alike.
@@ -14,11 +14,11 @@ import hashlib
 import json
 import math
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,13 @@ import torch
 from engine import __version__
 from engine.base import parquet
 from engine.base.devices import cores
-from engine.base.errors import RunError, RunFolderError, require
+from engine.base.errors import RunFolderError, require
 from engine.base.files import locked, write_atomically
 from engine.base.opening import read_text
 from engine.client.blocks import cut_blocks, cut_together
 from engine.experiment import Execution, Experiment, Work
 from engine.experiment.executor_policy import STACKING
+from engine.record.columns import PHASES
 from engine.record.numerics import hardware_of
 from engine.run.preparing import divided
 from engine.run.run import Run
@@ -41,11 +42,13 @@ from engine.server.cohort import expected_cohort
 from engine.worker.addresses import used
 from fedskew.lab.floor.measured import NEVER, unwatched
 from fedskew.lab.frames import write_frame
-from fedskew.lab.scaling.law import Fit, Prediction, fit
+from fedskew.lab.scaling.model import ALONE, Fit, Parts, Prediction, fit
 
-LAWS = {"strong": "rounds_per_second", "weak": "clients_per_second"}  # what grows with actors
+RATES = {"strong": "rounds_per_second", "weak": "clients_per_second"}  # what grows with actors
 WARM_UP = 1.0  # seconds of rounds before a turn is measured
-COLUMNS = ("actors", "clients", "turn", "blocks", "seconds", "rounds", *LAWS.values())
+MEANS = tuple(f"{phase}_seconds" for phase in PHASES if phase != "evaluation")  # over rounds, of rounds.parquet
+TURN = ("seconds", "rounds", *MEANS, "bytes_in", "work_seconds", "longest_seconds")  # the last: of clients themselves
+COLUMNS = ("actors", "clients", "turn", "blocks", *TURN, *RATES.values())
 Row = dict[str, Any]  # of COLUMNS: one turn of one setting
 
 
@@ -59,12 +62,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Fitted:
-    """One way of scaling: its law, or why there is none."""
+    """One way of scaling: the model of its rounds, None where nothing was measured with actors."""
 
-    sweep: str  # of LAWS
+    sweep: str  # of RATES
     fit: Fit | None
-    why_not: str
+    at: Callable[[int], Prediction]
     predictions: tuple[Prediction, ...]
+
+    @property
+    def binding(self) -> str | None:
+        """Name what binds a round of the most actors that were measured."""
+        return self.fit and self.fit.parts[most := max(self.fit.parts)].binding(most)
 
 
 # --- the machine ----------------------------------------------------------------------------------------------
@@ -123,16 +131,26 @@ def cohort_of(experiment: Experiment) -> int:
     return max(round(expected_cohort(holders, experiment.participation)), 1)
 
 
-def measure_turn(experiment: Experiment, seconds: float, address: str | None = None) -> tuple[float, int]:
-    """Run rounds for about so many seconds, at least one, after a warm-up; the seconds that they took, and how many."""
+def measure_turn(experiment: Experiment, seconds: float, address: str | None = None) -> Row:
+    """Run rounds for about so many seconds, at least one, after a warm-up; what they took, in the columns TURN."""
     with tempfile.TemporaryDirectory(prefix="fedskew-scale-") as folder:
         run = Run.open(experiment, Path(folder) / "run", address if experiment.execution.actors else None)
         with closing(run.driver):
             run.advance(min(WARM_UP, seconds))
-            began = time.perf_counter()
             rows = run.advance(seconds).rows
-            elapsed = time.perf_counter() - began
-    return elapsed, len(rows)
+        clients = run.folder.clients.arrow(["round", "seconds"]).to_pandas().groupby("round")["seconds"]
+    execution = experiment.execution
+    blocks = [
+        [sum(block) for block in _cut(execution, clients.get_group(row["round"]).tolist(), execution.actors)]
+        for row in rows
+    ]
+    return {
+        "seconds": sum(row["seconds"] for row in rows),
+        "rounds": len(rows),
+        **{name: fmean(row[name] for row in rows) for name in (*MEANS, "bytes_in")},
+        "work_seconds": fmean(map(sum, blocks)),
+        "longest_seconds": fmean(map(max, blocks)),
+    }
 
 
 class Study:
@@ -209,7 +227,7 @@ class Study:
 
     def measure(
         self,
-        run_turn: Callable[[Experiment, float], tuple[float, int]],
+        run_turn: Callable[[Experiment, float], Row],
         tell: Callable[[Setting], None] = lambda setting: None,
     ) -> None:
         """Measure every turn that is not yet there; each is on disk before the next one begins.
@@ -219,18 +237,11 @@ class Study:
         with locked(self.folder / ".lock"):
             for turn, setting in self.left:
                 experiment = self.experiment_of(setting).resolve()
-                seconds, rounds = run_turn(experiment, self.seconds)
-                rates = rounds / seconds, rounds * setting.clients / seconds
-                values = (
-                    setting.actors,
-                    setting.clients,
-                    turn,
-                    _blocks(experiment, setting.actors),
-                    seconds,
-                    rounds,
-                    *rates,
-                )
-                self.rows.append(dict(zip(COLUMNS, values, strict=True)))
+                found = run_turn(experiment, self.seconds)
+                blocks = len(_cut(experiment.execution, range(setting.clients), setting.actors))
+                rate = found["rounds"] / found["seconds"]
+                rates = dict(zip(RATES.values(), (rate, rate * setting.clients), strict=True))
+                self.rows.append({**vars(setting), "turn": turn, "blocks": blocks, **found, **rates})
                 write_frame(pd.DataFrame(self.rows), self.folder / "scaling")
                 tell(setting)
 
@@ -243,24 +254,23 @@ class Study:
         return sorted(rows, key=lambda row: (places[_at(row)], row["turn"]))
 
     def fitted(self, predict: Iterable[int]) -> dict[str, Fitted]:
-        """The laws of strong and of weak scaling; what runs in process has no part in them."""
-        return {sweep: self._fitted(sweep, column, sorted(set(predict))) for sweep, column in LAWS.items()}
+        """The models of strong and of weak scaling; what runs in process has no part in them."""
+        return {sweep: self._fitted(sweep, sorted(set(predict))) for sweep in RATES}
 
-    def _fitted(self, sweep: str, column: str, predict: Sequence[int]) -> Fitted:
-        rates: dict[int, list[float]] = {}
-        for row in self.of(sweep):
-            if row["actors"]:
-                rates.setdefault(row["actors"], []).append(row[column])
-        try:
-            found = fit(rates)
-        except RunError as error:
-            return Fitted(sweep, None, str(error), ())
-        predictions = [found.predict(count) for count in predict]
-        if sweep == "strong":  # whose rounds are all cut alike
-            blocks = self.of(sweep)[0]["blocks"]
-            idle = f"; only {blocks} blocks in a round: the other actors would idle"
-            predictions = [replace(one, note=one.note + idle * (one.actors > blocks)) for one in predictions]
-        return Fitted(sweep, found, "", tuple(predictions))
+    def _fitted(self, sweep: str, predict: Sequence[int]) -> Fitted:
+        turns = [row for row in self.of(sweep) if row["actors"]]
+        rows = {row["actors"]: row for row in turns}
+        found = fit_of(turns) if turns else None
+        execution = self.experiment_of(self.settings[-1]).resolve().execution
+
+        def at(actors: int) -> Prediction:
+            assert found is not None
+            near = rows[found.near(actors)]
+            clients = near["clients"] * (actors if sweep == "weak" else near["actors"]) // near["actors"]
+            more = clients / near["clients"], len(_cut(execution, range(clients), actors)) / near["blocks"]
+            return found.predict(actors, *more, unit=clients if sweep == "weak" else 1)
+
+        return Fitted(sweep, found, at, tuple(map(at, predict)) if found else ())
 
 
 def over_turns(rows: Iterable[Row], by: str, column: str) -> list[Row]:
@@ -281,8 +291,18 @@ def _at(row: Row) -> Setting:
     return Setting(row["actors"], row["clients"])
 
 
-def _blocks(experiment: Experiment, actors: int) -> int:
-    """Blocks that a round is cut into."""
-    cohort, block = range(experiment.participation.count or 0), experiment.execution.block
-    together = experiment.execution.executor in STACKING
-    return len(cut_together(cohort, block) if together else cut_blocks(cohort, block, max(actors, 1)))
+def fit_of(turns: Iterable[Row]) -> Fit:
+    """Fit turns of one sweep, all with actors."""
+    return fit([(row["actors"], _parts(row), row["seconds"] / row["rounds"]) for row in turns])
+
+
+def _parts(row: Row) -> Parts:
+    alone = {phase: row[f"{phase}_seconds"] for phase in ALONE}
+    return Parts(row["work_seconds"], row["longest_seconds"], row["transfer_seconds"], row["addition_seconds"], alone)
+
+
+def _cut(execution: Execution, clients: Sequence[Any], actors: int) -> list[tuple[Any, ...]]:
+    """What there is of each client, by blocks."""
+    if execution.executor in STACKING:
+        return cut_together(clients, execution.block)
+    return cut_blocks(clients, execution.block, max(actors, 1))
