@@ -27,6 +27,7 @@ from engine.algorithm import Tensors, seeds
 from engine.algorithm.moments import from_message, merge, unpack
 from engine.base.errors import ConfigError, RunError
 from engine.client.messages import MapJob
+from engine.client.tree import whole
 from engine.data import Assignment, Dataset, Split
 from engine.experiment import settings_of
 from engine.record.columns import HOW_IT_WENT
@@ -168,13 +169,14 @@ def test_a_client_sends_its_present_classes_and_nothing_else(tmp_path: Path) -> 
     ids = tuple(driver.federation.population.clients)
     for least, diagonal, words in ((1, False, 1 + D + D * (D + 1) // 2), (3, False, 153), (1, True, 1 + 2 * D)):
         ask = partial(class_moments, classes=range(C), least=least, diagonal=diagonal, power=1.0)
-        job = MapJob(ask, context_of(driver, 2), merge)
+        job = MapJob(ask, context_of(driver, 2), merge, ids)
         mapped = worker.map(job, ids, *(None for _ in ids))
         counts = [np.bincount(labels[parts_of(SPLIT).clients[client]], minlength=C) for client in ids]
         assert mapped.floats_up == [int((count >= least).sum()) * words for count in counts]
-        assert len(mapped.results) == 1  # of the block
+        merged = whole(mapped.results, merge)
+        assert merged is not None and len(mapped.results) == len(ids).bit_count()  # as far as the tree goes
         wanted = {c: sum(int(count[c]) for count in counts if count[c] >= least) for c in range(C)}
-        assert {c: int(m.count) for c, m in from_message(mapped.results[0]).items()} == wanted
+        assert {c: int(m.count) for c, m in from_message(merged).items()} == wanted
 
 
 def test_messages_are_counted_as_they_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,11 +47,12 @@ def test_sum_of_two_clients_by_hand() -> None:
     Client 0 with 1 row ends at (2, 4), client 1 with 3 rows at (6, 8): (1*2 + 3*6)/4 = 5, (1*4 + 3*8)/4 = 7.
     """
     sums = WeightedSum()
-    for rows, end in ((1, [2.0, 4.0]), (3, [6.0, 8.0])):
+    for place, (rows, end) in enumerate(((1, [2.0, 4.0]), (3, [6.0, 8.0]))):
         tensor = torch.tensor(end)
-        sums.add({"weights": tensor}, torch.zeros(0), float(rows), rows)
+        sums.add(place, {"weights": tensor}, torch.zeros(0), float(rows), rows)
     server = {"weights": torch.zeros(2), "buffers": torch.zeros(0)}
-    pooled = Pooled(mean=sums.mean(), weight=sums.weight, count=2)
+    total = sums.whole()
+    pooled = Pooled(mean=total.mean(), weight=total.weight, count=2)
     net = regression([0.0])[1]
     assert FedAvg().aggregate(server, pooled, context(net))["weights"].tolist() == [5.0, 7.0]
     half = FedAvg(server_lr=0.5).aggregate(server, pooled, context(net))
@@ -62,9 +63,9 @@ def test_identical_clients_give_the_same_model() -> None:
     """Kills: a mean that rounds (O-1): 3 and 7 rows of the same float32 vector must give that vector."""
     vector = torch.randn(1000, generator=seeds.generator(0, "test"))
     sums = WeightedSum()
-    for rows in (3, 7, 1021):
-        sums.add({"weights": vector}, torch.zeros(0), float(rows), rows)
-    assert torch.equal(sums.mean()["weights"].float(), vector)
+    for place, rows in enumerate((3, 7, 1021)):
+        sums.add(place, {"weights": vector}, torch.zeros(0), float(rows), rows)
+    assert torch.equal(sums.whole().mean()["weights"].float(), vector)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +189,9 @@ def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest
                 about = (algorithm, local, client, torch.tensor([client]), where, received, states[client])
                 trained = trainer.train(ClientTask(*about, newcomer=number == 0))
                 states[client] = trained.new_state
-                sums.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
-            server = algorithm.aggregate(server, Pooled(sums.mean(), sums.weight, 2), where)
+                sums.add(client, trained.upload, trained.buffers, trained.weight, trained.num_examples)
+            total = sums.whole()
+            server = algorithm.aggregate(server, Pooled(total.mean(), total.weight, 2), where)
         ends[type(algorithm)] = server["weights"][0].item()
     assert ends[Scaffold] == pytest.approx(0.8, abs=1e-9)
     assert abs(ends[FedAvg] - 0.8) > 0.02

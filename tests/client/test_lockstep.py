@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.client.blocks import AUTO_BLOCKS, TOGETHER, cut_blocks
+from engine.client.blocks import TOGETHER, cut_blocks, cut_together
 from engine.client.vmap.block_rows import lockstep
 
 BATCHES = st.lists(st.lists(st.integers(1, 4), max_size=5), max_size=7)  # of each client the sizes of its batches
@@ -77,20 +77,23 @@ def test_full_batches_are_prefixes(rows: list[int], batch: int) -> None:
 # --- blocks -------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 300), st.one_of(st.just("auto"), st.integers(1, 50)), st.booleans())
-def test_blocks_are_the_cohort_in_order(clients: int, block: Any, together: bool) -> None:
-    """Kills: a client left out or sent twice; a small block at the end, for which everybody waits; one that is larger
-    than was asked for; more blocks than are needed."""
+@given(st.integers(0, 300), st.one_of(st.just("auto"), st.integers(1, 50)), st.integers(1, 20))
+def test_blocks_are_the_cohort_in_order(clients: int, block: Any, workers: int) -> None:
+    """Kills: a client left out or sent twice; one block that is larger than was asked for; trained in one pass, a small
+    block at the end, for which everybody waits; otherwise a worker without work, or blocks that are no subtrees."""
     cohort = [7 * client for client in range(clients)]
-    blocks = cut_blocks(cohort, block, together)
-    assert [client for ids in blocks for client in ids] == cohort
-    lengths = [len(ids) for ids in blocks]
-    assert not lengths or (max(lengths) - min(lengths) <= 1 and min(lengths) > 0)
+    for cut in (cut_together(cohort, block), cut_blocks(cohort, block, workers)):
+        assert [client for ids in cut for client in ids] == cohort
+        assert all(one >= other for one, other in pairwise(map(len, cut)))
+        assert max(map(len, cut), default=0) <= (clients if block == "auto" else block)
+    together = [len(ids) for ids in cut_together(cohort, block)]
+    assert not together or (max(together) - min(together) <= 1 and min(together) > 0)
+    most = min(-(-clients // 2), TOGETHER) if block == "auto" else block
+    assert len(together) == (-(-clients // most) if clients else 0)
     if block == "auto":
-        block = min(-(-clients // 2), TOGETHER) if together else -(-clients // AUTO_BLOCKS)
-    assert len(blocks) == (-(-clients // block) if clients else 0)
-    assert all(one >= other for one, other in pairwise(lengths))
-    assert max(lengths, default=0) <= block
+        apart = [len(ids) for ids in cut_blocks(cohort, block, workers)]
+        assert len(apart) >= min(clients, 4 * workers) and len(apart) <= max(8 * workers, 0) + 1
+        assert all(length.bit_count() == 1 for length in apart[:-1])
 
 
 @pytest.mark.parametrize(
@@ -105,12 +108,13 @@ def test_blocks_are_the_cohort_in_order(clients: int, block: Any, together: bool
         (65, True, [22, 22, 21]),
         (100, True, [25] * 4),
         (10, False, [1] * 10),
-        (50, False, [4] * 11 + [3] * 2),
-        (57, False, [4] * 12 + [3] * 3),
-        (100, False, [7] * 10 + [6] * 5),
+        (50, False, [4] * 12 + [2]),
+        (57, False, [4] * 14 + [1]),
+        (100, False, [8] * 12 + [4]),
     ],
 )
 def test_auto(clients: int, together: bool, lengths: list[int]) -> None:
     """Kills: the rule of the one executor for the other; a half rounded down, which makes a third block; a block that
     grows with the cohort for ever."""
-    assert [len(ids) for ids in cut_blocks(range(clients), "auto", together)] == lengths
+    cut = cut_together(range(clients), "auto") if together else cut_blocks(range(clients), "auto", workers=3)
+    assert [len(ids) for ids in cut] == lengths

@@ -28,17 +28,19 @@ def test_what_arrives_is_copied() -> None:
 def test_a_block_comes_back_as_it_was_sent() -> None:
     """Kills: a tensor that travels as torch pickles it, an entry that is left behind, a number of another type."""
     block = TrainResult(failures=[ClientFailure(3, None, "why")])
-    block.sum.add({"weights": torch.arange(3.0), "cost": torch.tensor(2.5, dtype=torch.float64)}, None, 4.0, 7)
+    block.sum.add(0, {"weights": torch.arange(3.0), "cost": torch.tensor(2.5, dtype=torch.float64)}, None, 4.0, 7)
     block.stacked.append({"weights": torch.ones(2, 2)[:, 1]})
-    sent = to_wire(block)
-    arrays = [*sent.sum.uploads.values(), sent.sum.buffers, sent.stacked[0]["weights"]]
+    [there], sent = block.sum.parts, to_wire(block)
+    [part] = sent.sum.parts
+    arrays = [*part.value.uploads.values(), part.value.buffers, sent.stacked[0]["weights"]]
     assert all(isinstance(array, np.ndarray) and array.flags.c_contiguous for array in arrays)
-    assert isinstance(block.sum.uploads["weights"], torch.Tensor)
+    assert there.value is not None and isinstance(there.value.uploads["weights"], torch.Tensor)
     again = from_wire(sent)
-    assert (again.failures, again.sum.weight, again.sum.num_examples) == (block.failures, 4.0, 7)
-    assert again.sum.clients == 1 and again.stacked[0]["weights"].tolist() == [1, 1]
-    for name, tensor in block.sum.uploads.items():
-        assert torch.equal(again.sum.uploads[name], tensor) and again.sum.uploads[name].dtype == tensor.dtype
+    total = again.sum.whole()
+    assert (again.failures, total.weight, total.num_examples) == (block.failures, 4.0, 7)
+    assert total.clients == 1 and again.stacked[0]["weights"].tolist() == [1, 1]
+    for name, tensor in there.value.uploads.items():
+        assert torch.equal(total.uploads[name], tensor) and total.uploads[name].dtype == tensor.dtype
 
 
 def test_entries_have_one_layout_in_process_and_on_the_wire() -> None:
