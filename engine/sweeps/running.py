@@ -32,9 +32,11 @@ from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.observers import Observers, SweepObserver, SweepStart, TrialEvents
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mode, plan
+from engine.sweeps.storage import Storage
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
-from engine.worker.ray import cluster
+from engine.worker.addresses import used
+from engine.worker.ray import cluster, node_files
 from engine.worker.ray.errors import last_cause
 
 log = logging.getLogger("fedskew")
@@ -118,6 +120,7 @@ def run_sweep(
             told.tell("on_start", start)
             if left.whole < len(trials):
                 job = _job(folder, sweep, planned, references, mode, store, left, codes)
+                job = replace(job, storage=_storage(job, address, told))
                 _run(start, job, planned, asked, records, how, told)
             return _result(folder, trials, places)
     finally:
@@ -157,7 +160,7 @@ def _run(
         tuner = make_tuner(sweep, job, start.mode, planned, asked, records, events, how, start.places)
         for result in tuner.fit():
             if result.error is not None:
-                _end(folder, Path(result.path).name, result.error)
+                events.say(_end(folder, Path(result.path).name, result.error))
     if lost := sorted(trial for trial in events.ended if folder.record(trial) is None):
         gone = f"the folders of {len(lost)} trials have gone while it ran, the first is trials/{lost[0]}"
         raise RunError(f"{folder.path}: {gone}; {resume_command(folder.path)}")
@@ -257,6 +260,24 @@ def _job(
     )
 
 
+def _storage(job: Job, address: str | None, told: Observers) -> Storage | None:
+    """Return how nodes that do not see the sweep's folder reach it, and tell of those that there are.
+
+    None where Ray was started here: then there is no other node, and there will be none.
+    """
+    others = len(node_files.others())
+    if not others and not used(address)[0]:
+        return None
+    marks = {job.mark: "trials there write to their own disk, and it is brought here as they go"}
+    if job.store is not None:
+        job.store.make()
+        marks[job.store.mark] = "trials there share rounds with those of the same node"
+    for mark, then in marks.items():
+        if lost := node_files.strangers(mark):
+            told.tell("on_message", f"{len(lost)} of {others} other nodes, {lost[0]}, do not see {mark.parent}: {then}")
+    return Storage(node_files.of_this_node(), str(job.folder), {mark: node_files.identity(mark) for mark in marks})
+
+
 @contextmanager
 def _writing_in_tune(folder: Path) -> Iterator[None]:
     """Tell of a disk that failed while Tune was at work, which tells of an error in another one's text, or reads what
@@ -288,12 +309,16 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _end(folder: SweepFolder, trial: str, error: Exception) -> None:
-    """Record the end of a trial that died each time; one whose files cannot be written is to be gone on with."""
+def _end(folder: SweepFolder, trial: str, error: Exception) -> str:
+    """Record the end of a trial that died each time, and return it as a line; one whose files cannot be written is to
+    be gone on with.
+    """
     cause = getattr(error, "cause", error)
     if isinstance(cause, WriteError | StoreError):
         raise cause
-    folder.end(trial, "failed", f"tried {DEATHS + 1} times, last: {last_cause(error)}")
+    reason = f"tried {DEATHS + 1} times, last: {last_cause(error)}"
+    folder.end(trial, "failed", reason)
+    return f"trial {trial} failed: {reason}"
 
 
 def _again(folder: SweepFolder, record: TrialRecord) -> TrialRecord:

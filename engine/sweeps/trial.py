@@ -27,7 +27,7 @@ with uncollected():  # each trial is a process of its own
     from ray import tune
     from ray.exceptions import RayError
 
-    from engine.base.errors import FedskewError, ResourceError, RunError, RunFolderError
+    from engine.base.errors import FedskewError, ResourceError, RunError, StoreError
     from engine.base.files import writing
     from engine.base.opening import read_text
     from engine.base.owned import move, remove
@@ -43,13 +43,14 @@ with uncollected():  # each trial is a process of its own
     from engine.sweeps.definition import Partitions, experiment_of
     from engine.sweeps.folder import SweepFolder
     from engine.sweeps.scores import Scores
+    from engine.sweeps.storage import Away, Storage
     from engine.worker.pool import Pool
     from engine.worker.ray.pool import RayPool
 
 log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them
 # What may be different at the next try: Tune starts the trial again, from its last checkpoint.
-PASSING = (OSError, RayError, ResourceError, RunFolderError, torch.OutOfMemoryError)
+PASSING = (OSError, RayError, ResourceError, StoreError, torch.OutOfMemoryError)
 LOCK_SECONDS = 60.0  # that a trial waits for the process that ran it before, on a node that was lost
 
 
@@ -70,6 +71,12 @@ class Job:
     damaged: frozenset[str] = frozenset()  # trials that have ended, and compute again what has been lost of them
     codes: Mapping[str, str] = field(default_factory=dict)  # of planned trials, and under "" of the base
     partitions: Partitions = "anew"
+    storage: Storage | None = None  # for nodes that do not see ``folder``; None: there is no other node
+
+    @property
+    def mark(self) -> Path:
+        """The file by which a node knows that it sees the sweep's folder."""
+        return self.folder / ".lock"
 
 
 def data_key(experiment: Experiment) -> str:
@@ -82,7 +89,6 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], job: Job | None = None) -> None:
         assert job is not None  # tune.with_parameters gives it
         self._job = job
-        self._sweep = SweepFolder(job.folder)
         self._datasets: dict[str, Dataset] = {}
         self._begin(config)
 
@@ -100,6 +106,11 @@ class Trial(tune.Trainable):
         """Begin a trial and open nothing yet: a checkpoint to go on from may follow."""
         config["trial"] = self.trial_name  # in a copy's, PBT leaves the name of the trial that it has copied
         self._config = dict(config)
+        self._sweep, self._away = SweepFolder(self._job.folder), None
+        storage = self._job.storage
+        if storage is not None and not storage.is_seen(self._job.mark):
+            self._away = Away(storage, self.trial_name, Path(str(self.logdir)))
+            self._sweep = SweepFolder(self._away.root)
         self._record = self._sweep.begun(self.trial_name)
         self._local: LocalDriver | None = None
         self._scores = Scores(self._job.personal, self._job.by_class)
@@ -112,6 +123,8 @@ class Trial(tune.Trainable):
             with suppress(FedskewError):
                 self._local.close()
         self._local = None
+        if self._away is not None:
+            self._away.remove()
 
     def step(self) -> dict[str, Any]:
         try:
@@ -173,11 +186,19 @@ class Trial(tune.Trainable):
                 prepared.write()
             return LocalDriver(
                 prepared,
-                self._job.store,
+                self._store(),
                 make_pool if self._job.actors else None,
                 keep_all=self._job.step is not None,
                 patience=LOCK_SECONDS,
             )
+
+    def _store(self) -> StageStore | None:
+        """The sweep's store, or that of this node where it sees no other: in the folder of Ray's session."""
+        store, storage = self._job.store, self._job.storage
+        if store is None or storage is None or storage.is_seen(store.mark):
+            return store
+        path = Path(str(self.logdir)).parents[3] / "fedskew-store"  # above artifacts/TIME/tune/working_dirs/TRIAL
+        return StageStore(path, store.limit_bytes, store.heartbeat, store.patience)
 
     def _advance(self) -> dict[str, Any]:
         assert self._local is not None
@@ -198,6 +219,8 @@ class Trial(tune.Trainable):
         elif step is not None:  # the trial may end here without being told
             self._note(driver.summary(), "running")
             driver.let_go()
+        elif self._away is not None and self._away.has_new_checkpoint():
+            self._away.send()
         self._scores.read_personal(driver.folder)
         return self._report(progress.round, driver.finished)
 
@@ -211,7 +234,13 @@ class Trial(tune.Trainable):
             rounds_computed=computed,
             schedule=self._record.schedule or [_entry(1, self._record.setting)],
         )
+        self._write()
+
+    def _write(self) -> None:
+        """Write the record where the run is, and bring both to the sweep's folder."""
         self._sweep.write(self._record)
+        if self._away is not None:
+            self._away.send()
 
     def _failed(self, error: Exception) -> dict[str, Any]:
         text = str(error) if isinstance(error, FedskewError) else f"{type(error).__name__}: {error}"
@@ -336,7 +365,7 @@ class Trial(tune.Trainable):
             schedule=[*(old for old in about["schedule"] if old["first_round"] <= round), entry],
             replaced=self._record.rounds_computed,
         )
-        self._sweep.write(self._record)
+        self._write()
         self._local = self._driver(experiment)
         self._local.driver.adopt_snapshots(aside / "stages")
         remove(aside, TRIAL_CHECKPOINT)

@@ -116,6 +116,7 @@ def make_tuner(
             run_config=tune.RunConfig(
                 name=folder.tune.name,
                 storage_path=str(job.folder),
+                storage_filesystem=job.storage.files if job.storage is not None else None,
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end

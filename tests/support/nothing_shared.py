@@ -1,0 +1,121 @@
+"""Sweeps on nodes that share nothing but the network: ``python -m tests.support.nothing_shared FOLDER``.
+
+The command's node has no CPUs, so that each trial runs on another one, in whose mount namespace FOLDER is an empty
+disk of its own. Prints what it found as one line of JSON; see tests/ray/test_nothing_shared.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.faults.cluster import NOTICE  # first: it sets what Ray reads at import
+
+import psutil  # isort: skip
+import ray  # isort: skip
+from ray.cluster_utils import Cluster  # isort: skip
+
+from engine.run.run import run
+from engine.sweeps.folder import SweepFolder
+from engine.sweeps.named import load
+from engine.sweeps.observers import SweepObserver
+from engine.sweeps.options import How
+from engine.sweeps.running import SweepResult, run_sweep
+from fedskew.lab import run_pictures
+from tests.support import small_sweeps
+from tests.support.waiting import settle
+
+UNSHARE = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
+
+
+class Node:
+    """A node that sees an empty disk in the place of ``hidden``."""
+
+    def __init__(self, address: str, hidden: Path) -> None:
+        before = len(alive())
+        start = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}", "--num-cpus=2"]
+        start += [f"--object-store-memory={100 * 2**20}", "--block"]
+        hide = f'mount -t tmpfs none {hidden} && exec "$@"'
+        self._process = subprocess.Popen(
+            [*UNSHARE, "sh", "-c", hide, "sh", *start], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        settle(lambda: len(alive()) > before, 60)
+
+    def lose(self) -> None:
+        """At once, with all that runs there."""
+        for process in [*psutil.Process(self._process.pid).children(recursive=True), self._process]:
+            os.kill(process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def alive() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+class Notes(SweepObserver):
+    """What a terminal would show."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.reasons: list[str] = []
+
+    def on_message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
+        self.reasons += [reason] if reason else []
+
+
+def swept(function: str, folder: Path, notes: Notes, *overrides: str) -> SweepResult:
+    named = load(f"{small_sweeps.__file__}:{function}", "laptop", overrides, {})
+    return run_sweep(named, folder, How(mode="inside"), observers=[notes])
+
+
+def themselves(folder: Path) -> list[bool]:
+    """For each trial that came to its end, whether it has the weights of its experiment run by itself."""
+    sweep, found = SweepFolder(folder), []
+    for record in sweep.records():
+        experiment, early = sweep.experiment(record.trial)
+        if early is None:
+            alone = run(experiment.replace({"execution.actors": 0}), folder / "alone" / record.trial)
+            found.append(alone["weights_sha256"] == sweep.run_folder(record.trial).summary()["weights_sha256"])
+    return found
+
+
+def main(root: Path) -> dict[str, Any]:
+    run_pictures.RunPictures.on_end = lambda *_: None  # of the trials by themselves
+    shown, hidden = root / "shown", root / "hidden"
+    shown.mkdir()
+    hidden.mkdir()
+    head = {"num_cpus": 0, "object_store_memory": 100 * 2**20, "include_dashboard": False, "_system_config": NOTICE}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    nodes = [Node(str(cluster.address), hidden)]
+    found: dict[str, Any] = {}
+    try:
+        for function in sys.argv[2:] or ["grid"]:
+            notes, folder = Notes(), hidden / function
+            outcome = swept(function, folder, notes)
+            found[function] = {
+                "statuses": outcome.statuses,
+                "rounds": [outcome.rounds_asked, outcome.rounds_computed],
+                "messages": notes.messages,
+                "reasons": notes.reasons,
+                "themselves": themselves(folder),
+            }
+    finally:
+        for node in nodes:
+            node.lose()
+        ray.shutdown()
+        cluster.shutdown()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))
