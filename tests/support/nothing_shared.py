@@ -10,8 +10,10 @@ import json
 import logging
 import os
 import signal
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ class Node:
 
     def __init__(self, address: str, hidden: Path) -> None:
         before = len(alive())
-        start = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}", "--num-cpus=2"]
+        start = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}", "--num-cpus=5"]  # as a trial of ``pbt`` asks for
         start += [f"--object-store-memory={100 * 2**20}", "--block"]
         hide = f'mount -t tmpfs none {hidden} && exec "$@"'
         self._process = subprocess.Popen(
@@ -74,7 +76,7 @@ class Notes(SweepObserver):
 
 def swept(function: str, folder: Path, notes: Notes, *overrides: str) -> SweepResult:
     named = load(f"{small_sweeps.__file__}:{function}", "laptop", overrides, {})
-    return run_sweep(named, folder, How(mode="inside"), observers=[notes])
+    return run_sweep(named, folder, How(mode="inside", concurrent=None if function == "pbt" else 2), observers=[notes])
 
 
 def themselves(folder: Path) -> list[bool]:
@@ -82,10 +84,28 @@ def themselves(folder: Path) -> list[bool]:
     sweep, found = SweepFolder(folder), []
     for record in sweep.records():
         experiment, early = sweep.experiment(record.trial)
-        if early is None:
+        if early is None and record.status == "finished":
             alone = run(experiment.replace({"execution.actors": 0}), folder / "alone" / record.trial)
             found.append(alone["weights_sha256"] == sweep.run_folder(record.trial).summary()["weights_sha256"])
     return found
+
+
+def described(outcome: SweepResult, notes: Notes) -> dict[str, Any]:
+    return {
+        "statuses": outcome.statuses,
+        "rounds": [outcome.rounds_asked, outcome.rounds_computed],
+        "messages": notes.messages,
+        "reasons": notes.reasons,
+        "themselves": themselves(outcome.folder),
+        "left": [str(path) for path in Path("/tmp/ray").glob("session_latest/artifacts/*/*/working_dirs/*/away-*")],
+    }
+
+
+def replaced(nodes: list[Node], address: str, folder: Path) -> None:
+    """Lose the node once a checkpoint of each trial has arrived, and put another in its place."""
+    settle(lambda: len(list(folder.glob("trials/*/checkpoints/*.safetensors"))) >= 2)
+    nodes.pop().lose()
+    nodes.append(Node(address, folder.parent))
 
 
 def main(root: Path) -> dict[str, Any]:
@@ -99,16 +119,19 @@ def main(root: Path) -> dict[str, Any]:
     nodes = [Node(str(cluster.address), hidden)]
     found: dict[str, Any] = {}
     try:
-        for function in sys.argv[2:] or ["grid"]:
+        for function in ("grid", "warmup", "asha", "pbt", "broken"):
             notes, folder = Notes(), hidden / function
             outcome = swept(function, folder, notes)
-            found[function] = {
-                "statuses": outcome.statuses,
-                "rounds": [outcome.rounds_asked, outcome.rounds_computed],
-                "messages": notes.messages,
-                "reasons": notes.reasons,
-                "themselves": themselves(folder),
-            }
+            found[function] = described(outcome, notes)
+            if function == "grid":  # again, without what is lost of two trials: the others tell what they came to
+                shutil.rmtree(folder / "trials/00001")
+                (folder / "trials/00002/clients.parquet").unlink()
+                found["again"] = described(swept(function, folder, notes), notes)
+        notes, folder = Notes(), hidden / "lost"
+        thread = threading.Thread(target=replaced, args=(nodes, str(cluster.address), folder))
+        thread.start()
+        found["lost"] = described(swept("two", folder, notes, "rounds=60"), notes)
+        thread.join()
     finally:
         for node in nodes:
             node.lose()
