@@ -25,6 +25,7 @@ from engine.record.numerics import UNKNOWN, mixed
 from engine.record.stage_hashes import CODE, code_of
 from engine.record.store import StageStore
 from engine.record.sweep_files import PlannedTrial, numbered, tuned_by
+from engine.sweeps.away import Kept
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import TUNE, SweepFolder, TrialRecord
 from engine.sweeps.mending import Left, left_behind, with_settings
@@ -85,7 +86,7 @@ def run_sweep(
     that fits no node.
     """
     own_modules.check_not_importing("a sweep")
-    folder = SweepFolder.for_sweep(named, out)
+    folder = _brought(named, out, how)
     named = folder.with_added(named)
     sweep = named.sweep
     pbt = isinstance(sweep.scheduler, Pbt)
@@ -120,7 +121,7 @@ def run_sweep(
             told.tell("on_start", start)
             if left.whole < len(trials):
                 job = _job(folder, sweep, planned, references, mode, store, left, codes)
-                job = replace(job, storage=_storage(job, address, told))
+                job = replace(job, storage=_storage(job, folder, address, told))
                 _run(start, job, planned, asked, records, how, told)
             return _result(folder, trials, places)
     finally:
@@ -157,6 +158,8 @@ def _run(
     events = TrialEvents(start, stopper, told)
     with _writing_in_tune(folder.path):
         remove(folder.tune, TUNE)  # of an earlier process: its trials report again
+        if isinstance(folder, Kept):
+            folder.storage.forget(folder.tune.name)
         tuner = make_tuner(sweep, job, start.mode, planned, asked, records, events, how, start.places)
         for result in tuner.fit():
             if result.error is not None:
@@ -260,22 +263,40 @@ def _job(
     )
 
 
-def _storage(job: Job, address: str | None, told: Observers) -> Storage | None:
+def _brought(named: NamedSweep, out: Path | None, how: How) -> SweepFolder:
+    """Return the sweep's folder with all that its storage knows of it."""
+    folder = SweepFolder.for_sweep(named, out)
+    if how.storage is None:
+        return folder
+    kept = Kept(folder.path, Storage.at(how.storage, folder.path.resolve().name))
+    with writing(kept.path):
+        kept.path.mkdir(parents=True, exist_ok=True)
+        with locked(kept.path / ".lock"):
+            kept.bring_all()
+    SweepFolder.for_sweep(named, kept.path)  # refuses another sweep that is kept there
+    return kept
+
+
+def _storage(job: Job, folder: SweepFolder, address: str | None, told: Observers) -> Storage | None:
     """Return how nodes that do not see the sweep's folder reach it, and tell of those that there are.
 
     None where Ray was started here: then there is no other node, and there will be none.
     """
+    kept = folder.storage if isinstance(folder, Kept) else None
     others = len(node_files.others())
-    if not others and not used(address)[0]:
+    if kept is None and not others and not used(address)[0]:
         return None
-    marks = {job.mark: "trials there write to their own disk, and it is brought here as they go"}
+    marks: dict[Path, str] = {}
+    if kept is None:
+        marks[job.mark] = "trials there write to their own disk, and it is brought here as they go"
     if job.store is not None:
         job.store.make()
         marks[job.store.mark] = "trials there share rounds with those of the same node"
     for mark, then in marks.items():
         if lost := node_files.strangers(mark):
             told.tell("on_message", f"{len(lost)} of {others} other nodes, {lost[0]}, do not see {mark.parent}: {then}")
-    return Storage(node_files.of_this_node(), str(job.folder), {mark: node_files.identity(mark) for mark in marks})
+    reached = kept or Storage(node_files.of_this_node(), str(job.folder))
+    return replace(reached, marks={mark: node_files.identity(mark) for mark in marks})
 
 
 @contextmanager

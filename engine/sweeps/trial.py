@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -40,10 +41,11 @@ with uncollected():  # each trial is a process of its own
     from engine.run.preparing import prepare
     from engine.run.recording import weights_sha256
     from engine.sweeps import mending
+    from engine.sweeps.away import Away
     from engine.sweeps.definition import Partitions, experiment_of
     from engine.sweeps.folder import SweepFolder
     from engine.sweeps.scores import Scores
-    from engine.sweeps.storage import Away, Storage
+    from engine.sweeps.storage import Storage
     from engine.worker.pool import Pool
     from engine.worker.ray.pool import RayPool
 
@@ -78,6 +80,29 @@ class Job:
         """The file by which a node knows that it sees the sweep's folder."""
         return self.folder / ".lock"
 
+    @property
+    def tunes_place(self) -> dict[str, Any]:
+        """What Tune's ``RunConfig`` is told of where the sweep is."""
+        if self.storage is None:
+            return {"storage_path": str(self.folder)}
+        return {"storage_path": self.storage.path, "storage_filesystem": self.storage.files}
+
+    def folder_for(self, trial: str, disk: str) -> SweepFolder:
+        """Return the sweep's folder, or one of the trial in the folder ``disk`` of a node that does not see that."""
+        if self.storage is None or self.storage.is_seen(self.mark):
+            return SweepFolder(self.folder)
+        away = Away(Path(tempfile.mkdtemp(prefix="away-", dir=disk)), self.storage, trial)
+        away.fetch()
+        return away
+
+    def store_for(self, disk: str) -> StageStore | None:
+        """Return the sweep's store, or that of a node that sees no other, in the folder of Ray's session."""
+        store = self.store
+        if store is None or self.storage is None or self.storage.is_seen(store.mark):
+            return store
+        path = Path(disk).parents[3] / "fedskew-store"  # above artifacts/TIME/tune/working_dirs/TRIAL
+        return StageStore(path, store.limit_bytes, store.heartbeat, store.patience)
+
 
 def data_key(experiment: Experiment) -> str:
     return json.dumps(experiment.to_mapping()["data"], sort_keys=True)
@@ -106,11 +131,7 @@ class Trial(tune.Trainable):
         """Begin a trial and open nothing yet: a checkpoint to go on from may follow."""
         config["trial"] = self.trial_name  # in a copy's, PBT leaves the name of the trial that it has copied
         self._config = dict(config)
-        self._sweep, self._away = SweepFolder(self._job.folder), None
-        storage = self._job.storage
-        if storage is not None and not storage.is_seen(self._job.mark):
-            self._away = Away(storage, self.trial_name, Path(str(self.logdir)))
-            self._sweep = SweepFolder(self._away.root)
+        self._sweep = self._job.folder_for(self.trial_name, str(self.logdir))
         self._record = self._sweep.begun(self.trial_name)
         self._local: LocalDriver | None = None
         self._scores = Scores(self._job.personal, self._job.by_class)
@@ -123,8 +144,8 @@ class Trial(tune.Trainable):
             with suppress(FedskewError):
                 self._local.close()
         self._local = None
-        if self._away is not None:
-            self._away.remove()
+        if isinstance(self._sweep, Away):
+            shutil.rmtree(self._sweep.path, ignore_errors=True)
 
     def step(self) -> dict[str, Any]:
         try:
@@ -186,19 +207,11 @@ class Trial(tune.Trainable):
                 prepared.write()
             return LocalDriver(
                 prepared,
-                self._store(),
+                self._job.store_for(str(self.logdir)),
                 make_pool if self._job.actors else None,
                 keep_all=self._job.step is not None,
                 patience=LOCK_SECONDS,
             )
-
-    def _store(self) -> StageStore | None:
-        """The sweep's store, or that of this node where it sees no other: in the folder of Ray's session."""
-        store, storage = self._job.store, self._job.storage
-        if store is None or storage is None or storage.is_seen(store.mark):
-            return store
-        path = Path(str(self.logdir)).parents[3] / "fedskew-store"  # above artifacts/TIME/tune/working_dirs/TRIAL
-        return StageStore(path, store.limit_bytes, store.heartbeat, store.patience)
 
     def _advance(self) -> dict[str, Any]:
         assert self._local is not None
@@ -219,8 +232,8 @@ class Trial(tune.Trainable):
         elif step is not None:  # the trial may end here without being told
             self._note(driver.summary(), "running")
             driver.let_go()
-        elif self._away is not None and self._away.has_new_checkpoint():
-            self._away.send()
+        elif isinstance(self._sweep, Away) and self._sweep.has_new_checkpoint():
+            self._sweep.send()
         self._scores.read_personal(driver.folder)
         return self._report(progress.round, driver.finished)
 
@@ -234,13 +247,7 @@ class Trial(tune.Trainable):
             rounds_computed=computed,
             schedule=self._record.schedule or [_entry(1, self._record.setting)],
         )
-        self._write()
-
-    def _write(self) -> None:
-        """Write the record where the run is, and bring both to the sweep's folder."""
         self._sweep.write(self._record)
-        if self._away is not None:
-            self._away.send()
 
     def _failed(self, error: Exception) -> dict[str, Any]:
         text = str(error) if isinstance(error, FedskewError) else f"{type(error).__name__}: {error}"
@@ -365,7 +372,7 @@ class Trial(tune.Trainable):
             schedule=[*(old for old in about["schedule"] if old["first_round"] <= round), entry],
             replaced=self._record.rounds_computed,
         )
-        self._write()
+        self._sweep.write(self._record)
         self._local = self._driver(experiment)
         self._local.driver.adopt_snapshots(aside / "stages")
         remove(aside, TRIAL_CHECKPOINT)

@@ -10,19 +10,20 @@ import json
 import logging
 import os
 import signal
-import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.faults.cluster import NOTICE  # first: it sets what Ray reads at import
 
-import psutil  # isort: skip
 import ray  # isort: skip
 from ray.cluster_utils import Cluster  # isort: skip
 
+from benchmarks.memory import descendants
 from engine.run.run import run
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import load
@@ -33,26 +34,41 @@ from fedskew.lab import run_pictures
 from tests.support import small_sweeps
 from tests.support.waiting import settle
 
+RAY = Path(tempfile.gettempdir()) / "ray"
 UNSHARE = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
 
 
 class Node:
-    """A node that sees an empty disk in the place of ``hidden``."""
+    """A node that sees empty disks in the place of ``hidden`` and of Ray's folder."""
 
     def __init__(self, address: str, hidden: Path) -> None:
         before = len(alive())
-        start = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}", "--num-cpus=5"]  # as a trial of ``pbt`` asks for
+        start = [
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            f"--address={address}",
+            "--num-cpus=5",
+        ]  # as a trial of ``pbt`` asks for
         start += [f"--object-store-memory={100 * 2**20}", "--block"]
-        hide = f'mount -t tmpfs none {hidden} && exec "$@"'
+        hide = f'mount -t tmpfs none {hidden} && mount -t tmpfs none {RAY} && exec "$@"'
         self._process = subprocess.Popen(
             [*UNSHARE, "sh", "-c", hide, "sh", *start], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         settle(lambda: len(alive()) > before, 60)
 
+    def left(self, hidden: Path) -> list[str]:
+        """What is on its disk in the place of the sweeps' folder, and of trials elsewhere."""
+        root = Path(f"/proc/{self._process.pid}/root")
+        found = [*(root / str(hidden)[1:]).iterdir(), *root.glob(f"{str(RAY)[1:]}/session_*/artifacts/*/*/*/*/away-*")]
+        return [str(path.relative_to(root)) for path in found]
+
     def lose(self) -> None:
         """At once, with all that runs there."""
-        for process in [*psutil.Process(self._process.pid).children(recursive=True), self._process]:
-            os.kill(process.pid, signal.SIGKILL)
+        for process in [*descendants(self._process.pid), self._process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self._process.wait()
 
 
@@ -65,13 +81,9 @@ class Notes(SweepObserver):
 
     def __init__(self) -> None:
         self.messages: list[str] = []
-        self.reasons: list[str] = []
 
     def on_message(self, text: str) -> None:
         self.messages.append(text)
-
-    def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
-        self.reasons += [reason] if reason else []
 
 
 def swept(function: str, folder: Path, notes: Notes, *overrides: str) -> SweepResult:
@@ -84,7 +96,7 @@ def themselves(folder: Path) -> list[bool]:
     sweep, found = SweepFolder(folder), []
     for record in sweep.records():
         experiment, early = sweep.experiment(record.trial)
-        if early is None and record.status == "finished":
+        if early is None:
             alone = run(experiment.replace({"execution.actors": 0}), folder / "alone" / record.trial)
             found.append(alone["weights_sha256"] == sweep.run_folder(record.trial).summary()["weights_sha256"])
     return found
@@ -95,21 +107,19 @@ def described(outcome: SweepResult, notes: Notes) -> dict[str, Any]:
         "statuses": outcome.statuses,
         "rounds": [outcome.rounds_asked, outcome.rounds_computed],
         "messages": notes.messages,
-        "reasons": notes.reasons,
         "themselves": themselves(outcome.folder),
-        "left": [str(path) for path in Path("/tmp/ray").glob("session_latest/artifacts/*/*/working_dirs/*/away-*")],
     }
 
 
 def replaced(nodes: list[Node], address: str, folder: Path) -> None:
     """Lose the node once a checkpoint of each trial has arrived, and put another in its place."""
-    settle(lambda: len(list(folder.glob("trials/*/checkpoints/*.safetensors"))) >= 2)
+    settle(lambda: len({path.parents[1] for path in folder.glob("trials/*/checkpoints/*.safetensors")}) == 2)
     nodes.pop().lose()
     nodes.append(Node(address, folder.parent))
 
 
 def main(root: Path) -> dict[str, Any]:
-    run_pictures.RunPictures.on_end = lambda *_: None  # of the trials by themselves
+    run_pictures.RunPictures.on_end = lambda *_: None  # type: ignore  # of the trials by themselves
     shown, hidden = root / "shown", root / "hidden"
     shown.mkdir()
     hidden.mkdir()
@@ -119,19 +129,21 @@ def main(root: Path) -> dict[str, Any]:
     nodes = [Node(str(cluster.address), hidden)]
     found: dict[str, Any] = {}
     try:
-        for function in ("grid", "warmup", "asha", "pbt", "broken"):
+        for function in ("two", "warmup", "pbt"):
             notes, folder = Notes(), hidden / function
             outcome = swept(function, folder, notes)
             found[function] = described(outcome, notes)
-            if function == "grid":  # again, without what is lost of two trials: the others tell what they came to
-                shutil.rmtree(folder / "trials/00001")
-                (folder / "trials/00002/clients.parquet").unlink()
+            if function == "two":  # again, without what is lost of one: the other tells what it came to
+                (folder / "trials/00001/clients.parquet").unlink()
                 found["again"] = described(swept(function, folder, notes), notes)
         notes, folder = Notes(), hidden / "lost"
+        found["left"] = nodes[0].left(hidden)
         thread = threading.Thread(target=replaced, args=(nodes, str(cluster.address), folder))
         thread.start()
         found["lost"] = described(swept("two", folder, notes, "rounds=60"), notes)
         thread.join()
+        logs = [path.read_text() for path in folder.glob("trials/*/log.txt")]
+        found["continued"] = sum("continuing after round" in log for log in logs)
     finally:
         for node in nodes:
             node.lose()
