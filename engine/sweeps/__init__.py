@@ -9,6 +9,8 @@ named.py        sweeps by their names, or of a user's own file
 options.py      what a user chooses of how a sweep runs
 folder.py       what is on disk: sweep.yaml, and a record for each trial
 planning.py     arithmetic before anything starts: trials, their order, where they run, whether they fit
+storage.py      a sweep's folder as nodes reach it that do not see it
+away.py         folders that stand for one there: a trial's, a copy
 trial.py        one trial: a run behind Tune's Trainable interface
 scores.py       the figures that a trial reports while it runs
 searching.py    which trial is next: planned ones in an order that shares rounds, or a searcher's

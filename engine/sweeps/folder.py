@@ -248,6 +248,9 @@ class SweepFolder:
         found = [self.record(path.parent.name) for path in sorted((self.path / "trials").glob(f"*/{RECORD}"))]
         return [record for record in found if record is not None]
 
+    def bring(self, trial: str) -> None:
+        """Bring a trial that has ended here from where it is kept: it is here."""
+
     def experiment(self, trial: str) -> tuple[Experiment, int | None]:
         """A trial as a run of its own: its experiment with its schedule, and the round after which it ended early."""
         record = self.record(trial) if trial == Path(trial).name else None  # a trial is no path

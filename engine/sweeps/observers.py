@@ -83,7 +83,7 @@ class TrialEvents(tune.Callback):
 
     def __init__(self, start: SweepStart, stopper: str, observers: Observers) -> None:
         """``stopper``: what else than the sweep's own rule may stop a trial."""
-        self._folder = start.folder
+        self.folder = start.folder
         self._stop = start.named.sweep.stop
         self._stopper = stopper
         self._observers = observers
@@ -110,21 +110,23 @@ class TrialEvents(tune.Callback):
         self._observers.tell("on_trial_result", str(trial), result["config"], result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self.folder.bring(str(trial))
         last = trial.last_result or self._last.get(str(trial), {})
         self._last.pop(str(trial), None)
         status = "failed" if last.get("failed") else "finished"
         if not last.get("ended"):
             reached = [f"{name}={last[name]:.4g}" for name, goal in self._stop.items() if last.get(name, -1) >= goal]
             if reached:  # it has come as far as was asked for
-                self._folder.end(str(trial), "finished", f"{', '.join(reached)} reached after round {last['round']}")
+                self.folder.end(str(trial), "finished", f"{', '.join(reached)} reached after round {last['round']}")
             else:
-                self._folder.end(str(trial), "stopped", f"stopped by {self._stopper} after round {last.get('round')}")
+                self.folder.end(str(trial), "stopped", f"stopped by {self._stopper} after round {last.get('round')}")
         self.ended.add(str(trial))
-        record = self._folder.record(str(trial))
+        record = self.folder.record(str(trial))
         reason = str(last.get("reason")) if last.get("failed") else None
         self._observers.tell("on_trial_end", str(trial), status if record is None else record.status, reason)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._last.pop(str(trial), None)
+        self.folder.bring(str(trial))
         self.ended.add(str(trial))
         self._observers.tell("on_trial_end", str(trial), "failed", None)

@@ -23,18 +23,21 @@ class How:
     mode: str = "auto"
     concurrent: int | None = None  # trials at a time, at most
     limit_gb: float = 20.0  # of the store
+    storage: str | None = None  # URI of the folder in which the sweep's folder is kept; None: it is here alone
 
     def __post_init__(self) -> None:
         require(self.mode in MODES, "--mode", self.mode, "is not a mode", "use auto, inside or nested")
         require(self.concurrent is None or self.concurrent >= 1, "--concurrent", self.concurrent, "must be at least 1")
         require(0 < self.limit_gb < math.inf, "--store-limit", self.limit_gb, "must be above 0 GB", "for example 20")
+        rule, repair = "holds a name or a password, which sweep.yaml would show", "give them by variables or files"
+        require("@" not in (self.storage or ""), "--storage", "...", rule, repair)
         if self.store is not None and self.reuse:
             check_store(self.store)
 
     def to_mapping(self) -> dict[str, Any]:
         store = str(self.store.resolve()) if self.store else None
         return {"store": store, "reuse": self.reuse, "mode": self.mode, "concurrent": self.concurrent,
-                "limit_gb": self.limit_gb}  # fmt: skip
+                "limit_gb": self.limit_gb, "storage": self.storage}  # fmt: skip
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> How:

@@ -25,6 +25,7 @@ from engine.record.numerics import UNKNOWN, mixed
 from engine.record.stage_hashes import CODE, code_of
 from engine.record.store import StageStore
 from engine.record.sweep_files import PlannedTrial, numbered, tuned_by
+from engine.sweeps.away import Kept
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import TUNE, SweepFolder, TrialRecord
 from engine.sweeps.mending import Left, left_behind, with_settings
@@ -32,9 +33,11 @@ from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.observers import Observers, SweepObserver, SweepStart, TrialEvents
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mode, plan
+from engine.sweeps.storage import Storage
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
-from engine.worker.ray import cluster
+from engine.worker.addresses import used
+from engine.worker.ray import cluster, node_files
 from engine.worker.ray.errors import last_cause
 
 log = logging.getLogger("fedskew")
@@ -83,7 +86,7 @@ def run_sweep(
     that fits no node.
     """
     own_modules.check_not_importing("a sweep")
-    folder = SweepFolder.for_sweep(named, out)
+    folder = _brought(named, out, how)
     named = folder.with_added(named)
     sweep = named.sweep
     pbt = isinstance(sweep.scheduler, Pbt)
@@ -118,6 +121,7 @@ def run_sweep(
             told.tell("on_start", start)
             if left.whole < len(trials):
                 job = _job(folder, sweep, planned, references, mode, store, left, codes)
+                job = replace(job, storage=_storage(job, folder, address, told))
                 _run(start, job, planned, asked, records, how, told)
             return _result(folder, trials, places)
     finally:
@@ -154,10 +158,12 @@ def _run(
     events = TrialEvents(start, stopper, told)
     with _writing_in_tune(folder.path):
         remove(folder.tune, TUNE)  # of an earlier process: its trials report again
+        if isinstance(folder, Kept):
+            folder.storage.forget(folder.tune.name)
         tuner = make_tuner(sweep, job, start.mode, planned, asked, records, events, how, start.places)
         for result in tuner.fit():
             if result.error is not None:
-                _end(folder, Path(result.path).name, result.error)
+                events.say(_end(folder, Path(result.path).name, result.error))
     if lost := sorted(trial for trial in events.ended if folder.record(trial) is None):
         gone = f"the folders of {len(lost)} trials have gone while it ran, the first is trials/{lost[0]}"
         raise RunError(f"{folder.path}: {gone}; {resume_command(folder.path)}")
@@ -257,6 +263,42 @@ def _job(
     )
 
 
+def _brought(named: NamedSweep, out: Path | None, how: How) -> SweepFolder:
+    """Return the sweep's folder with all that its storage knows of it."""
+    folder = SweepFolder.for_sweep(named, out)
+    if how.storage is None:
+        return folder
+    kept = Kept(folder.path, Storage.at(how.storage, folder.path.resolve().name))
+    with writing(kept.path):
+        kept.path.mkdir(parents=True, exist_ok=True)
+        with locked(kept.path / ".lock"):
+            kept.bring_all()
+    SweepFolder.for_sweep(named, kept.path)  # refuses another sweep that is kept there
+    return kept
+
+
+def _storage(job: Job, folder: SweepFolder, address: str | None, told: Observers) -> Storage | None:
+    """Return how nodes that do not see the sweep's folder reach it, and tell of those that there are.
+
+    None where Ray was started here: then there is no other node, and there will be none.
+    """
+    kept = folder.storage if isinstance(folder, Kept) else None
+    others = len(node_files.others())
+    if kept is None and not others and not used(address)[0]:
+        return None
+    marks: dict[Path, str] = {}
+    if kept is None:
+        marks[job.mark] = "trials there write to their own disk, and it is brought here as they go"
+    if job.store is not None:
+        job.store.make()
+        marks[job.store.mark] = "trials there share rounds with those of the same node"
+    for mark, then in marks.items():
+        if lost := node_files.strangers(mark):
+            told.tell("on_message", f"{len(lost)} of {others} other nodes, {lost[0]}, do not see {mark.parent}: {then}")
+    reached = kept or Storage(node_files.of_this_node(), str(job.folder))
+    return replace(reached, marks={mark: node_files.identity(mark) for mark in marks})
+
+
 @contextmanager
 def _writing_in_tune(folder: Path) -> Iterator[None]:
     """Tell of a disk that failed while Tune was at work, which tells of an error in another one's text, or reads what
@@ -288,12 +330,16 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _end(folder: SweepFolder, trial: str, error: Exception) -> None:
-    """Record the end of a trial that died each time; one whose files cannot be written is to be gone on with."""
+def _end(folder: SweepFolder, trial: str, error: Exception) -> str:
+    """Record the end of a trial that died each time, and return it as a line; one whose files cannot be written is to
+    be gone on with.
+    """
     cause = getattr(error, "cause", error)
     if isinstance(cause, WriteError | StoreError):
         raise cause
-    folder.end(trial, "failed", f"tried {DEATHS + 1} times, last: {last_cause(error)}")
+    reason = f"tried {DEATHS + 1} times, last: {last_cause(error)}"
+    folder.end(trial, "failed", reason)
+    return f"trial {trial} failed: {reason}"
 
 
 def _again(folder: SweepFolder, record: TrialRecord) -> TrialRecord:

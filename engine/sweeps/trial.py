@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ with uncollected():  # each trial is a process of its own
     from ray import tune
     from ray.exceptions import RayError
 
-    from engine.base.errors import FedskewError, ResourceError, RunError, RunFolderError
+    from engine.base.errors import FedskewError, ResourceError, RunError, StoreError
     from engine.base.files import writing
     from engine.base.opening import read_text
     from engine.base.owned import move, remove
@@ -40,9 +41,11 @@ with uncollected():  # each trial is a process of its own
     from engine.run.preparing import prepare
     from engine.run.recording import weights_sha256
     from engine.sweeps import mending
+    from engine.sweeps.away import Away
     from engine.sweeps.definition import Partitions, experiment_of
     from engine.sweeps.folder import SweepFolder
     from engine.sweeps.scores import Scores
+    from engine.sweeps.storage import Storage
     from engine.worker.pool import Pool
     from engine.worker.ray.gauges import show
     from engine.worker.ray.pool import RayPool
@@ -50,7 +53,7 @@ with uncollected():  # each trial is a process of its own
 log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them
 # What may be different at the next try: Tune starts the trial again, from its last checkpoint.
-PASSING = (OSError, RayError, ResourceError, RunFolderError, torch.OutOfMemoryError)
+PASSING = (OSError, RayError, ResourceError, StoreError, torch.OutOfMemoryError)
 LOCK_SECONDS = 60.0  # that a trial waits for the process that ran it before, on a node that was lost
 
 
@@ -71,6 +74,35 @@ class Job:
     damaged: frozenset[str] = frozenset()  # trials that have ended, and compute again what has been lost of them
     codes: Mapping[str, str] = field(default_factory=dict)  # of planned trials, and under "" of the base
     partitions: Partitions = "anew"
+    storage: Storage | None = None  # for nodes that do not see ``folder``; None: there is no other node
+
+    @property
+    def mark(self) -> Path:
+        """The file by which a node knows that it sees the sweep's folder."""
+        return self.folder / ".lock"
+
+    @property
+    def tunes_place(self) -> dict[str, Any]:
+        """What Tune's ``RunConfig`` is told of where the sweep is."""
+        if self.storage is None:
+            return {"storage_path": str(self.folder)}
+        return {"storage_path": self.storage.path, "storage_filesystem": self.storage.files}
+
+    def folder_for(self, trial: str, disk: str) -> SweepFolder:
+        """Return the sweep's folder, or one of the trial in the folder ``disk`` of a node that does not see that."""
+        if self.storage is None or self.storage.is_seen(self.mark):
+            return SweepFolder(self.folder)
+        away = Away(Path(tempfile.mkdtemp(prefix="away-", dir=disk)), self.storage, trial)
+        away.fetch()
+        return away
+
+    def store_for(self, disk: str) -> StageStore | None:
+        """Return the sweep's store, or that of a node that sees no other, in the folder of Ray's session."""
+        store = self.store
+        if store is None or self.storage is None or self.storage.is_seen(store.mark):
+            return store
+        path = Path(disk).parents[3] / "fedskew-store"  # above artifacts/TIME/tune/working_dirs/TRIAL
+        return StageStore(path, store.limit_bytes, store.heartbeat, store.patience)
 
 
 def data_key(experiment: Experiment) -> str:
@@ -83,7 +115,6 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], job: Job | None = None) -> None:
         assert job is not None  # tune.with_parameters gives it
         self._job = job
-        self._sweep = SweepFolder(job.folder)
         self._datasets: dict[str, Dataset] = {}
         self._begin(config)
 
@@ -101,6 +132,7 @@ class Trial(tune.Trainable):
         """Begin a trial and open nothing yet: a checkpoint to go on from may follow."""
         config["trial"] = self.trial_name  # in a copy's, PBT leaves the name of the trial that it has copied
         self._config = dict(config)
+        self._sweep = self._job.folder_for(self.trial_name, str(self.logdir))
         self._record = self._sweep.begun(self.trial_name)
         self._local: LocalDriver | None = None
         self._scores = Scores(self._job.personal, self._job.by_class)
@@ -113,6 +145,8 @@ class Trial(tune.Trainable):
             with suppress(FedskewError):
                 self._local.close()
         self._local = None
+        if isinstance(self._sweep, Away):
+            shutil.rmtree(self._sweep.path, ignore_errors=True)
 
     def step(self) -> dict[str, Any]:
         try:
@@ -174,7 +208,7 @@ class Trial(tune.Trainable):
                 prepared.write()
             return LocalDriver(
                 prepared,
-                self._job.store,
+                self._job.store_for(str(self.logdir)),
                 make_pool if self._job.actors else None,
                 keep_all=self._job.step is not None,
                 patience=LOCK_SECONDS,
@@ -200,6 +234,8 @@ class Trial(tune.Trainable):
         elif step is not None:  # the trial may end here without being told
             self._note(driver.summary(), "running")
             driver.let_go()
+        elif isinstance(self._sweep, Away) and self._sweep.has_new_checkpoint():
+            self._sweep.send()
         self._scores.read_personal(driver.folder)
         return self._report(progress.round, driver.finished)
 

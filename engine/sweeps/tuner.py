@@ -72,7 +72,7 @@ def make_tuner(
     planned: all trials; empty with a searcher. trials: all of them, as the sweep's folder names them. records: of an
     earlier process of the sweep. most: trials at a time.
     """
-    folder = SweepFolder(job.folder)
+    folder = events.folder
     begin, total = _Begin(folder, trials), len(trials)
     search: Any
     space: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def make_tuner(
             ),
             run_config=tune.RunConfig(
                 name=folder.tune.name,
-                storage_path=str(job.folder),
+                **job.tunes_place,
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end

@@ -48,6 +48,9 @@ def sweep_command(
         ),
     ] = "auto",
     concurrent: Annotated[int | None, typer.Option(help="trials at a time, at most")] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="also keep the sweep's folder in this one: s3://bucket/folder, gs://, file://")
+    ] = None,
     until_decided: Annotated[
         bool, typer.Option("--until-decided", help="add seeds until each claim is held or not held")
     ] = False,
@@ -63,7 +66,7 @@ def sweep_command(
     from fedskew.lab.sweeping.deciding import MOST
 
     require(until_decided or most is None, "--most", most, "is for --until-decided", "give both, or neither")
-    how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
+    how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit, storage=storage)
     seeds = (most or MOST) if until_decided else None
     raise typer.Exit(sweep(name, profile, overrides or [], out, how, address, seeds, second_best, parsed(track or ())))
 

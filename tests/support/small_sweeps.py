@@ -32,6 +32,7 @@ class Alone(Trial):
     """A trial without Tune; ``fields`` of its job."""
 
     trial_name = "00000"
+    logdir = None
 
     def __init__(self, folder: Path, experiment: Experiment, step: int | None = 2, **fields: Any) -> None:
         data = {data_key(experiment): None}
@@ -43,6 +44,7 @@ class InProcess(Trial):
     """A planned trial without Tune."""
 
     trial_name = ""
+    logdir = None
 
     def __init__(self, folder: Path, one: Planned, dataset: Dataset, store: StageStore | None) -> None:
         self.trial_name = one.trial

@@ -21,6 +21,7 @@ LONG = tuple(
         "lab/test_report_in_browser.py",
         "ray/test_cluster.py",
         "ray/test_loopback.py",
+        "ray/test_nothing_shared.py",
         "ray/test_small_store.py",
         "ray/test_two_at_once.py",
         "test_site.py",

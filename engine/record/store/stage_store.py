@@ -21,7 +21,7 @@ from pathlib import Path
 
 from engine.base.writable import check_writable
 from engine.record.store.entries import Entries
-from engine.record.store.folder import StoreFolder
+from engine.record.store.folder import MARKER, StoreFolder
 from engine.record.store.leases import Holder, Lease, Leases, Watch
 from engine.record.store.size import SizeLimit
 
@@ -46,11 +46,21 @@ class StageStore:
         self.limit_bytes = limit_bytes
         self.heartbeat = heartbeat
         self.patience = patience
-        folder = StoreFolder(path)
+        self._folder = folder = StoreFolder(path)
         folder.check()
         self._entries = Entries(folder)
         self._leases = Leases(folder, heartbeat, patience)
         self._size = SizeLimit(folder, self._leases, limit_bytes)
+
+    @property
+    def mark(self) -> Path:
+        """The file that makes the folder a store."""
+        return self.path / MARKER
+
+    def make(self) -> None:
+        """Make the folder a store before anything is put there."""
+        with self._folder.explained():
+            self._folder.make()
 
     def rounds(self, key: str) -> list[int]:
         """List the rounds with an entry that looks whole, ascending."""

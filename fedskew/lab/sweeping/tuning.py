@@ -49,6 +49,8 @@ def run_sweep(
     named = folder.with_added(named)
     if not named.sweep.tuned:
         return running.run_sweep(named, folder.path, how, address, observers, retry_failed)
+    rule = "cannot keep a sweep whose sides are tuned in folders of their own"
+    require(how.storage is None, "--storage", how.storage, rule, "use a folder that all nodes share, or leave it out")
     shared, told = replace(how, store=how.store or folder.path.parent / "store"), Observers(observers)
 
     def search(side: NamedSweep, path: Path) -> bool:
