@@ -36,7 +36,7 @@ BOUND_BY = {
     "aggregation": "the aggregation",
 }
 PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}  # of thousands
-MOST_TURNS = 1000  # of a number of actors
+MOST_TURNS = 1000  # of a setting
 FEW = 2  # actors, for which the blocks that the engine cuts by itself are always enough
 
 
@@ -192,7 +192,7 @@ def scale_command(
     what: What = None,
     actors: Annotated[str | None, typer.Option(help="0,1,2,...; 0: in process; none: up to the cores")] = None,
     predict: Annotated[str | None, typer.Option(help="actors to predict for: 8,64; none: twice, four times")] = None,
-    turns: Annotated[int, typer.Option(help="of each number of actors")] = 3,
+    turns: Annotated[int, typer.Option(help="of each setting")] = 3,
     seconds: Annotated[float, typer.Option(help="of a turn, about; at least one round")] = 2.0,
     out: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
     address: Address = None,
@@ -267,8 +267,8 @@ def _show_model(study: Study, predict: tuple[int, ...]) -> None:
 
     page, fitted, predictions = scaling_page.write(study, predict)
     say(scaling_page.model_text(fitted))
-    if predictions:
-        guesses = scaling_page.predictions_table(predictions)
+    guesses = scaling_page.predictions_table(predictions)
+    if guesses.rows:
         console.print(table(guesses.head, [[cell.text for cell in row] for row in guesses.rows], "predictions"))
     say(f"page    {page}")
     print_json({"folder": study.folder, "page": page, "model": scaling_page.described(fitted, predictions)})
@@ -279,7 +279,7 @@ def _measure(study: Study, address: str | None) -> None:
 
     total, left = len(study.counts) * study.turns, len(study.left)
     already = f"; {total - left} turns are there already" if left < total else ""
-    say(f"{len(study.counts)} numbers of actors, {study.turns} turns of about {study.seconds:g} s each{already}")
+    say(f"{len(study.counts)} settings, {study.turns} turns of about {study.seconds:g} s each{already}")
     if not left:
         return
     if study.most:  # Ray is started, or found, with room for the most actors

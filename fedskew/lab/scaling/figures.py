@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 
 from fedskew.lab.drawing import CATEGORIES, MUTED, Drawing, new_panel, styled
 from fedskew.lab.scaling.model import Fit, Prediction
 from fedskew.lab.scaling.study import Study, over_turns
 
 BLUE, ORANGE = CATEGORIES[:2]
-FAR = 4  # times the most actors measured: from there on their axis is logarithmic
 UNIT = "rounds per second"
 
 
@@ -27,11 +26,10 @@ def over_actors(study: Study, fitted: Fit | None, predictions: Sequence[Predicti
     points = over_turns(study.of_actors())
     alone, points = [row for row in points if not row["actors"]], [row for row in points if row["actors"]]
     figure, axes = new_panel(5.6, 3.4)
-    far, highest = False, 0.0
+    highest = 0.0
     if fitted is not None:
         most = fitted.most
         end = max([most, *(prediction.actors for prediction in predictions)])
-        far = end > FAR * most
         counts = np.unique(np.geomspace(points[0]["actors"], end, 100).round().astype(int)).tolist()
         curve = [fitted.predict(count) for count in counts]
         bounds = [one.low for one in curve], [one.high for one in curve]
@@ -45,12 +43,8 @@ def over_actors(study: Study, fitted: Fit | None, predictions: Sequence[Predicti
     for row in points:
         axes.vlines(row["actors"], row["low"], row["high"], color=BLUE, linewidth=1.2)
         axes.scatter(row["actors"], row["mean"], s=34, color=BLUE, zorder=4)
-    if far:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
-    else:
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.3g}"))
     axes.set_ylim(0, 1.15 * max([highest, *(row["high"] for row in [*alone, *points])]))
     axes.set_xlabel("actors")
     axes.set_ylabel(UNIT)

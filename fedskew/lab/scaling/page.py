@@ -77,7 +77,7 @@ def facts(study: Study) -> list[Fact]:
         ("machine", f"{machine['cpus']:g} CPUs{gpus}", where),
         ("round", f"{study.cohort:,} clients", data),
         ("algorithm", values["algorithm"]["name"], f"on {study.experiment.execution.device}"),
-        ("measured", f"{seconds / 60:.1f} min", f"{rounds:,} rounds on {len(study.counts)} numbers of actors"),
+        ("measured", f"{seconds / 60:.1f} min", f"{rounds:,} rounds of {len(study.counts)} settings"),
         ("versions", f"fedskew {machine['fedskew']}", f"torch {machine['torch']}"),
     ]
 
