@@ -109,7 +109,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
     assert len({(row["actors"], row["turn"]) for row in rows}) == len(rows)
     finished, fewer = Clock(), study(tmp_path / "s", (1, 2), turns=2)
     fewer.measure(finished)
-    assert finished.turns == [] and {row["turn"] for row in fewer.of_actors()} == {0, 1}
+    assert finished.turns == [] and {row["turn"] for row in fewer.measured()} == {0, 1}
     assert fewer.fitted() != again.fitted()
 
 
@@ -130,7 +130,7 @@ def test_a_measurements_row(tmp_path: Path) -> None:
     """Kills: rates of the wrong unit; the time of ten rounds for one's."""
     found = study(tmp_path / "s")
     found.measure(Clock(noise=0.0))
-    (row,) = (row for row in found.of_actors() if row["actors"] == 8 and row["turn"] == 0)
+    (row,) = (row for row in found.measured() if row["actors"] == 8 and row["turn"] == 0)
     seconds = simulated(8, [0.1] * 4, 0.001, 0.002)[0] + 0.006
     assert row["rounds_per_second"] == pytest.approx(1 / seconds, rel=1e-12)
     assert (row["blocks"], row["clients"], row["rounds"]) == (4, 8, 10)
@@ -216,7 +216,7 @@ def test_figures_of_the_tables(tmp_path: Path) -> None:
     fitted = found.fitted()
     assert fitted is not None
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in scaling_page.actors_table(found, fitted).rows}
-    means = {row["actors"]: row["mean"] for row in over_turns(found.of_actors())}
+    means = {row["actors"]: row["mean"] for row in over_turns(found.measured())}
     one, four = means[1], means[4]
     assert rows["4"][:2] == ["4", scaling_page.rate(four)]
     assert rows["4"][5] == f"{100 * (four - fitted.predict(4).value) / four:+.1f} %"

@@ -23,7 +23,7 @@ def rate(value: float) -> str:
 @styled
 def over_actors(study: Study, fitted: Fit | None, predictions: Sequence[Prediction]) -> Drawing:
     """Draw what was measured, and what the model says of these actors and of further ones."""
-    points = over_turns(study.of_actors())
+    points = over_turns(study.measured())
     alone, points = [row for row in points if not row["actors"]], [row for row in points if row["actors"]]
     figure, axes = new_panel(5.6, 3.4)
     highest = 0.0

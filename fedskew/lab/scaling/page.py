@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from engine.base.files import write_atomically
 from engine.base.json_text import json_text
@@ -99,7 +98,7 @@ def model_text(fitted: Fit | None) -> str:
 
 def actors_table(study: Study, fitted: Fit | None) -> Table:
     """One row for each number of actors; speed-up and efficiency against one actor, measured or by the model."""
-    points = over_turns(study.of_actors())
+    points = over_turns(study.measured())
     alone = next((row["mean"] for row in points if row["actors"] == 1), fitted.predict(1).value if fitted else math.nan)
     rows = []
     for row in points:
@@ -118,10 +117,8 @@ def phases_table(study: Study) -> Table:
     """Milliseconds of a round by phase, and megabytes that came in, one row for each number of actors."""
     names = (*SHOWN, "bytes_in")
     head = ("actors", *(name.removesuffix("_seconds") + ", ms" for name in SHOWN), "bytes in, MB")
-    rows = []
-    for actors, turns in groupby(study.of_actors(), lambda row: row["actors"]):
-        means = np.mean([[row[name] for name in names] for row in turns], axis=0) * ([1e3] * len(SHOWN) + [1e-6])
-        rows.append([str(actors), *map(rate, means)])
+    frame = pd.DataFrame(study.measured()).set_index("actors")[[*names]].mul([1e3] * len(SHOWN) + [1e-6])
+    rows = [[str(actors), *map(rate, turns.mean())] for actors, turns in frame.groupby(level=0)]
     return text_table(head, rows)
 
 

@@ -42,7 +42,7 @@ class Plan(Section):
     block: Annotated[Literal["auto"] | Annotated[int, Ge(1)], Doc("as execution.block")] = "auto"
     measured: Annotated[str | None, Doc("folder of a run")] = None
     seconds: Annotated[float | None, Gt(0), Doc("of a client's training")] = None
-    bandwidth: Annotated[float, Gt(0), Doc("Gb/s of the driver's node")] = 10.0
+    bandwidth: Annotated[float, Gt(0), Doc("Gb/s of a node")] = 10.0
     additions: Annotated[float, Gt(0), Doc("numbers that the driver, or an actor, adds in a second")] = ADDITIONS
     aggregation: Annotated[float | None, Ge(0), Doc("seconds of the server's own steps")] = None
     evaluation: Annotated[float, Ge(0), Doc("seconds of the evaluation")] = 0.0
@@ -124,9 +124,8 @@ def _measured(folder: Path) -> tuple[int, float, dict[str, float], bool]:
     rounds = rounds[(rounds["addition_seconds"] > 0) & ~rounds["reused"]]
     require(len(rounds) > 0, "measured", folder, "has no rounds with phases", "run it again with this version")
     execution, parameters = run.experiment().resolve().execution, run.summary()["parameters"]
-    workers, cohorts = max(execution.actors, 1), [range(clients) for clients in rounds["clients"]]
-    together = execution.executor in STACKING
-    blocks = sum(len(cut(cohort, execution.block, workers, together)) for cohort in cohorts)
+    together, workers = execution.executor in STACKING, max(execution.actors, 1)
+    blocks = sum(len(cut(range(count), execution.block, workers, together)) for count in rounds["clients"])
     clients = run.arrow("clients", ["seconds", "reused"]).to_pandas()
     figures = {
         "seconds": clients["seconds"][~clients["reused"]].mean(),

@@ -85,9 +85,7 @@ def room_for(machine: Mapping[str, Any], execution: Execution) -> int:
 
 def actors_for(room: int, execution: Execution) -> tuple[int, ...]:
     """0 if this process can do the work, 1, and on to ``room``: one by one up to 4, then doubled."""
-    counts = {count for count in (1, 2, 3, 4) if count <= room} | {room}
-    while (count := 2 * max(counts - {room}, default=room)) < room:
-        counts.add(count)
+    counts = {room, *(count for count in (3, *(1 << power for power in range(room.bit_length()))) if count <= room)}
     in_process = execution.gpus_per_actor == 0 or torch.cuda.is_available()
     return tuple(sorted(counts | ({0} if in_process else set())))
 
@@ -227,13 +225,13 @@ class Study:
 
     # --- what it says -----------------------------------------------------------------------------------------
 
-    def of_actors(self) -> list[Row]:
-        """The measurements, by actors and then by turns, each ascending."""
+    def measured(self) -> list[Row]:
+        """The turns that count, by actors and then by turns, each ascending."""
         return sorted((row for row in self.rows if row["turn"] < self.turns), key=_at)
 
     def fitted(self) -> Fit | None:
         """The model of a round, None where nothing was measured with actors; what runs in process has no part in it."""
-        turns = [row for row in self.rows if row["actors"] and row["turn"] < self.turns]
+        turns = [row for row in self.measured() if row["actors"]]
         execution = self.experiment_of(self.most).resolve().execution
         return fit_of(turns, lambda actors: len(_cut(execution, range(self.cohort), actors))) if turns else None
 
