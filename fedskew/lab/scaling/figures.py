@@ -44,7 +44,7 @@ def over_actors(study: Study, fitted: Fit | None, predictions: Sequence[Predicti
         axes.vlines(row["actors"], row["low"], row["high"], color=BLUE, linewidth=1.2)
         axes.scatter(row["actors"], row["mean"], s=34, color=BLUE, zorder=4)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.3g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,g}"))
     axes.set_ylim(0, 1.15 * max([highest, *(row["high"] for row in [*alone, *points])]))
     axes.set_xlabel("actors")
     axes.set_ylabel(UNIT)
