@@ -43,6 +43,11 @@ def cut_together(cohort: Sequence[int], block: int | Literal["auto"]) -> list[tu
     return [tuple(cohort[part[0] : part[-1] + 1]) for part in cuts]
 
 
+def cut(cohort: Sequence[int], block: int | Literal["auto"], workers: int, together: bool) -> list[tuple[int, ...]]:
+    """Cut a cohort into blocks for so many workers; ``together``: their clients are trained in one pass."""
+    return cut_together(cohort, block) if together else cut_blocks(cohort, block, workers)
+
+
 def in_place_of(executor: Executor, no_vmap: str, client_models: bool) -> tuple[Executor, str]:
     """Name the executor that trains where ``executor`` was asked for, and if it is another one say why.
 

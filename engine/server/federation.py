@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, Context, ParamLayout, Tensors, not_stacked
-from engine.client.blocks import cut_blocks, cut_together, in_place_of
+from engine.client.blocks import cut, in_place_of
 from engine.client.nets import ClientNets, open_model, without_model
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage
@@ -157,8 +157,7 @@ class Federation:
 
     def blocks(self, ids: Sequence[int], together: bool) -> list[tuple[int, ...]]:
         """Cut clients into blocks; ``together``: they are trained in one pass."""
-        block = self.experiment.execution.block
-        return cut_together(ids, block) if together else cut_blocks(ids, block, self.pool.workers)
+        return cut(ids, self.experiment.execution.block, self.pool.workers, together)
 
     def lanes(self, algorithm: Algorithm, context: Context) -> int:
         """Return how many clients of a block a worker trains side by side, each in its lane; 1: none beside another."""

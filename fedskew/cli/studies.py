@@ -25,7 +25,7 @@ from fedskew.lab.shown import progress_bar
 if TYPE_CHECKING:
     from engine.models.cost import ModelCost
     from fedskew.lab.floor.measured import MeasuredFloor
-    from fedskew.lab.scaling.study import Setting, Study
+    from fedskew.lab.scaling.study import Study
 
 BOUND_BY = {
     "arithmetic": "arithmetic",
@@ -241,7 +241,7 @@ def scale_command(
     except KeyboardInterrupt:
         say(f"what was measured is kept in {shlex.quote(str(study.folder))}; the same command goes on with it")
         raise
-    _show_models(study, wished if wished is not None else (2 * most, 4 * most) if most else ())
+    _show_model(study, wished if wished is not None else (2 * most, 4 * most) if most else ())
 
 
 def _show_plan(words: list[str]) -> None:
@@ -261,39 +261,36 @@ def _show_plan(words: list[str]) -> None:
     print_json(paper)
 
 
-def _show_models(study: Study, predict: tuple[int, ...]) -> None:
-    """Fit the models, write the page, and print both with what they predict for so many actors."""
+def _show_model(study: Study, predict: tuple[int, ...]) -> None:
+    """Fit the model, write the page, and print both with what is predicted for so many actors."""
     from fedskew.lab.scaling import page as scaling_page
 
-    page, fitted = scaling_page.write(study, predict)
-    for one in fitted.values():
-        say(f"{one.sweep:<8}{scaling_page.model_text(one)}")
-    predictions = scaling_page.predictions_table(fitted)
-    if predictions.rows:
-        rows = [[cell.text for cell in row] for row in predictions.rows]
-        console.print(table(predictions.head, rows, "predictions"))
+    page, fitted, predictions = scaling_page.write(study, predict)
+    say(scaling_page.model_text(fitted))
+    guesses = scaling_page.predictions_table(predictions)
+    if guesses.rows:
+        console.print(table(guesses.head, [[cell.text for cell in row] for row in guesses.rows], "predictions"))
     say(f"page    {page}")
-    print_json({"folder": study.folder, "page": page, "models": scaling_page.models(fitted)})
+    print_json({"folder": study.folder, "page": page, "model": scaling_page.described(fitted, predictions)})
 
 
 def _measure(study: Study, address: str | None) -> None:
     from fedskew.lab.scaling.study import measure_turn
 
-    total, left = len(study.settings) * study.turns, len(study.left)
+    total, left = len(study.counts) * study.turns, len(study.left)
     already = f"; {total - left} turns are there already" if left < total else ""
-    say(f"{len(study.settings)} settings, {study.turns} turns of about {study.seconds:g} s each{already}")
+    say(f"{len(study.counts)} settings, {study.turns} turns of about {study.seconds:g} s each{already}")
     if not left:
         return
     if study.most:  # Ray is started, or found, with room for the most actors
         from engine.worker.ray import cluster
 
-        cluster.connect(study.experiment_of(study.sweeps["strong"][-1]).execution, address)
+        cluster.connect(study.experiment_of(study.most).execution, address)
     with progress_bar("turn", console) as bar:
         task = bar.add_task("turn", total=total, completed=total - left, now="starting")
 
-        def tell(setting: Setting) -> None:
-            where = f"{setting.actors} actors" if setting.actors else "in process"
-            bar.update(task, advance=1, now=f"{setting.clients} clients, {where}")
+        def tell(actors: int) -> None:
+            bar.update(task, advance=1, now=f"{actors} actors" if actors else "in process")
 
         study.measure(lambda experiment, seconds: measure_turn(experiment, seconds, address), tell)
 

@@ -4,37 +4,34 @@ or on tiny clients."""
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from engine.base.errors import ConfigError
-from engine.client.blocks import cut_blocks
+from engine.client.blocks import cut
 from engine.experiment import Experiment
 from fedskew.cli import studies as cli_scale
 from fedskew.lab.pages import text_table
 from fedskew.lab.scaling import page as scaling_page
 from fedskew.lab.scaling import study as scaling
-from fedskew.lab.scaling.study import COLUMNS, MEANS, TURN, Setting, cohort_of, endless, measure_turn, over_turns
+from fedskew.lab.scaling.study import COLUMNS, MEANS, TURN, cohort_of, endless, measure_turn, over_turns
 from tests.support.scaling_clock import MACHINE, SMALL, Clock, simulated, study
 from tune_configs import EXPERIMENTS
 
 # --- what is measured -------------------------------------------------------------------------------------
 
 
-def test_both_ways_meet_in_one_setting(tmp_path: Path) -> None:
-    """Kills: strong scaling with a cohort that grows; weak scaling with one that does not; points measured twice."""
-    found = study(tmp_path / "s")
-    assert found.sweeps["strong"] == [Setting(count, 8) for count in (0, 1, 2, 4, 8)]
-    assert found.sweeps["weak"] == [Setting(count, count) for count in (1, 2, 4, 8)]
-    assert len(found.settings) == len(set(found.settings)) == 5 + 3
-
-
-def test_what_is_run_at_a_setting(tmp_path: Path) -> None:
-    """Kills: evaluations or checkpoints inside a turn; a setting that is not passed on; a lost field of the model."""
-    experiment = study(tmp_path / "s").experiment_of(Setting(4, 16))
+def test_what_is_run(tmp_path: Path) -> None:
+    """Kills: evaluations or checkpoints inside a turn; actors or a cohort that are not passed on; a lost field of the
+    model; a number of actors that is measured twice."""
+    found = study(tmp_path / "s", (4, 0, 4), cohort=16)
+    assert found.counts == [0, 4]
+    experiment = found.experiment_of(4)
     assert (experiment.execution.actors, experiment.execution.block) == (4, 2)
     assert (experiment.participation.count, experiment.model.hidden) == (16, (8,))  # type: ignore[attr-defined]
     assert experiment.evaluation.every == experiment.evaluation.local_every == 0
@@ -88,31 +85,32 @@ def test_stages_are_refused() -> None:
 
 
 def test_turns_go_round(tmp_path: Path) -> None:
-    """Kills: all turns of one setting in a row."""
+    """Kills: all turns of one number of actors in a row."""
     clock, found = Clock(), study(tmp_path / "s")
     found.measure(clock)
-    assert clock.turns == found.settings * 5
-    assert len(found.rows) == 5 * 8
+    assert clock.turns == [0, 1, 2, 4, 8] * 5
+    assert len(found.rows) == 5 * 5
     assert found.left == []
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
     """Kills: turns that are lost or measured twice; another study's turns; turns beyond those asked for in a model."""
     with pytest.raises(KeyboardInterrupt):
-        study(tmp_path / "s", (1, 2)).measure(Clock(dies_after=7))
-    assert pq.read_table(tmp_path / "s" / "scaling.parquet").num_rows == 7
+        study(tmp_path / "s", (1, 2)).measure(Clock(dies_after=3))
+    assert pq.read_table(tmp_path / "s" / "scaling.parquet").num_rows == 3
     again = study(tmp_path / "s", (1, 2))
-    assert len(again.left) == 5 * 3 - 7
+    assert again.left[:2] == [(2, 1), (1, 2)] and len(again.left) == 5 * 2 - 3
     clock = Clock()
     again.measure(clock)
     table = pq.read_table(tmp_path / "s" / "scaling.parquet")
     assert tuple(table.column_names) == COLUMNS
     rows = table.to_pylist()
-    assert rows == again.rows and len(clock.turns) + 7 == len(rows) == 5 * 3
-    assert len({(row["actors"], row["clients"], row["turn"]) for row in rows}) == len(rows)
+    assert rows == again.rows and len(clock.turns) + 3 == len(rows) == 5 * 2
+    assert len({(row["actors"], row["turn"]) for row in rows}) == len(rows)
     finished, fewer = Clock(), study(tmp_path / "s", (1, 2), turns=2)
     fewer.measure(finished)
-    assert finished.turns == [] and {row["turn"] for row in fewer.of("strong")} == {0, 1}
+    assert finished.turns == [] and {row["turn"] for row in fewer.measured()} == {0, 1}
+    assert fewer.fitted() != again.fitted()
 
 
 def test_another_study_is_refused(tmp_path: Path) -> None:
@@ -132,29 +130,32 @@ def test_a_measurements_row(tmp_path: Path) -> None:
     """Kills: rates of the wrong unit; the time of ten rounds for one's."""
     found = study(tmp_path / "s")
     found.measure(Clock(noise=0.0))
-    (row,) = (row for row in found.of("weak") if row["actors"] == 8 and row["turn"] == 0)
+    (row,) = (row for row in found.measured() if row["actors"] == 8 and row["turn"] == 0)
     seconds = simulated(8, [0.1] * 4, 0.001, 0.002)[0] + 0.006
     assert row["rounds_per_second"] == pytest.approx(1 / seconds, rel=1e-12)
-    assert row["clients_per_second"] == pytest.approx(8 / seconds, rel=1e-12)
     assert (row["blocks"], row["clients"], row["rounds"]) == (4, 8, 10)
 
 
-def test_the_models_of_both_ways(tmp_path: Path) -> None:
-    """Kills: the in-process point in the fit; weak scaling that predicts rounds, or of as many clients and blocks as
-    were measured; a forgotten bound on blocks."""
-    found = study(tmp_path / "s")
+@pytest.mark.parametrize("block", [2, "auto"])
+@pytest.mark.parametrize("executor", ["loop", "block"])
+def test_the_model(tmp_path: Path, executor: str, block: Any) -> None:
+    """Kills: the in-process point in the fit; a prediction of as many blocks as were measured, or of those of another
+    executor."""
+    execution = {**SMALL["execution"], "block": block, "executor": executor}
+    experiment = Experiment(**{**SMALL, "partition": {"name": "iid", "clients": 64}, "execution": execution})
+    found = study(tmp_path / "s", cohort=64, experiment=experiment)
     found.measure(Clock())
-    fitted = found.fitted((3, 4, 16))
-    for sweep in ("strong", "weak"):
-        assert fitted[sweep].fit is not None and list(fitted[sweep].fit.parts) == [1, 2, 4, 8]  # type: ignore[union-attr]
-        for one in fitted[sweep].predictions:
-            clients = one.actors if sweep == "weak" else 8
-            blocks = [0.05 * len(block) for block in cut_blocks(range(clients), 2)]
-            seconds = simulated(one.actors, blocks, 0.001, 0.002)[0] + 0.006
-            assert one.low <= (clients if sweep == "weak" else 1) / seconds <= one.high
-            assert one.beyond == (one.actors == 16)
-    notes = [one.note.partition(";")[0] for one in fitted["strong"].predictions]
-    assert (notes[0], notes[2]) == ("bound by the workers' training", "bound by the longest block")
+    fitted = found.fitted()
+    assert fitted is not None and list(fitted.parts) == [1, 2, 4, 8]
+    guesses = [fitted.predict(actors) for actors in (3, 4, 16, 64)]
+    for one in guesses:
+        blocks = [0.05 * len(part) for part in cut(range(64), block, one.actors, executor == "block")]
+        seconds = simulated(one.actors, blocks, 0.001, 0.002)[0] + 0.006
+        assert one.low <= 1 / seconds <= one.high
+        assert one.beyond == (one.actors > 8)
+    notes = [one.note.partition(";")[0] for one in guesses]
+    if block == 2:
+        assert (notes[0], notes[3]) == ("bound by the workers' training", "bound by the longest block")
 
 
 @pytest.mark.slow
@@ -163,8 +164,8 @@ def test_few_actors(tmp_path: Path, actors: tuple[int, ...], binding: str | None
     """Kills: a page that fails where there is no model; one number of actors that has none."""
     found = study(tmp_path / "s", actors)
     found.measure(Clock())
-    page, _ = scaling_page.write(found, (8,))
-    described = json.loads((tmp_path / "s" / "fit.json").read_text())["strong"]
+    page, *_ = scaling_page.write(found, (8,))
+    described = json.loads((tmp_path / "s" / "fit.json").read_text())
     assert (described and described["binding"]) == binding
     assert ("there is no model" in page.read_text()) == (binding is None)
     if described:
@@ -172,11 +173,11 @@ def test_few_actors(tmp_path: Path, actors: tuple[int, ...], binding: str | None
 
 
 def test_means_over_turns() -> None:
-    """Kills: an arithmetic mean; extremes over all settings."""
-    rows = [{"n": n, "x": x} for n, x in ((2, 1.0), (2, 4.0), (1, 3.0))]
-    assert over_turns(rows, "n", "x") == [
-        {"n": 2, "x": 1.0, "mean": pytest.approx(2.0), "low": 1.0, "high": 4.0},
-        {"n": 1, "x": 3.0, "mean": pytest.approx(3.0), "low": 3.0, "high": 3.0},
+    """Kills: an arithmetic mean; extremes over all numbers of actors."""
+    rows = [{"actors": actors, "rounds_per_second": rate} for actors, rate in ((1, 1.0), (1, 4.0), (2, 3.0))]
+    assert over_turns(rows) == [
+        {**rows[0], "mean": pytest.approx(2.0), "low": 1.0, "high": 4.0},
+        {**rows[2], "mean": pytest.approx(3.0), "low": 3.0, "high": 3.0},
     ]
 
 
@@ -190,18 +191,18 @@ def test_the_page(tmp_path: Path) -> None:
     attack = "<script>alert(1)</script>&\"'"
     found = study(tmp_path / "s", hardware=attack)
     found.measure(Clock())
-    page, _ = scaling_page.write(found, (16,))
+    page, *_ = scaling_page.write(found, (16,))
     text = page.read_text()
     assert attack not in text and "<script>alert" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
-    assert text.count(' src="data:image/png;') == text.count(" src=") == 2 and "default-src 'none'" in text
+    assert text.count(' src="data:image/png;') == text.count(" src=") == 1 and "default-src 'none'" in text
     assert "http://" not in text and "https://" not in text
-    for heading in ("Strong scaling", "Weak scaling", "Phases of strong scaling", "Predictions"):
+    for heading in ("The same round on more actors", "Phases", "Predictions"):
         assert f"<h2>{heading}" in text
     assert "bound by the longest block; beyond what was measured" in text
     files = {item.name for item in (tmp_path / "s").iterdir()}
     tables = {"scaling.parquet", "scaling.csv", "study.json", "fit.json"}
-    assert files == tables | {"strong.png", "weak.png", "scaling.html", ".lock"}
+    assert files == tables | {"scaling.png", "scaling.html", ".lock"}
     before = {item.name: item.read_bytes() for item in (tmp_path / "s").iterdir()}
     scaling_page.write(found, (16,))
     assert {item.name: item.read_bytes() for item in (tmp_path / "s").iterdir()} == before
@@ -212,14 +213,15 @@ def test_figures_of_the_tables(tmp_path: Path) -> None:
     turn."""
     found = study(tmp_path / "s", (1, 2, 4), turns=3)
     found.measure(Clock(noise=0.1))
-    fitted = found.fitted(())["strong"]
+    fitted = found.fitted()
+    assert fitted is not None
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in scaling_page.actors_table(found, fitted).rows}
-    means = {row["actors"]: row["mean"] for row in over_turns(found.of("strong"), "actors", "rounds_per_second")}
+    means = {row["actors"]: row["mean"] for row in over_turns(found.measured())}
     one, four = means[1], means[4]
-    assert rows["4"][:3] == ["8", "4", scaling_page.rate(four)]
-    assert rows["4"][6] == f"{100 * (four - fitted.at(4).value) / four:+.1f} %"
-    assert rows["4"][7:] == [f"{four / one:.2f}", f"{25 * four / one:.0f} %"]
-    phases = {row[0].text: [cell.text for cell in row[1:]] for row in scaling_page.phases_table(found, "strong").rows}
+    assert rows["4"][:2] == ["4", scaling_page.rate(four)]
+    assert rows["4"][5] == f"{100 * (four - fitted.predict(4).value) / four:+.1f} %"
+    assert rows["4"][6:] == [f"{four / one:.2f}", f"{25 * four / one:.0f} %"]
+    phases = {row[0].text: [cell.text for cell in row[1:]] for row in scaling_page.phases_table(found).rows}
     assert phases["4"][0] == "1" and phases["4"][-2:] == ["90", "0.032"]  # of turns of 80, 90 and 100 ms
 
 
@@ -228,14 +230,18 @@ def test_figures_of_the_tables(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("clients", "rows"), [(4, 40), (8, 80)])
 def test_the_engine_in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clients: int, rows: int) -> None:
-    """Kills: warm-up rounds that count; a cohort that does not arrive; a folder that is left behind."""
+    """Kills: warm-up rounds that count; a cohort that does not arrive; a folder that is left behind; seconds that leave
+    out what goes on between rounds."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    clock = count(step=100.0)
+    monkeypatch.setattr(scaling, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     advanced = list[Any]()
     advance = scaling.Run.advance
     monkeypatch.setattr(scaling.Run, "advance", lambda *words: advanced.append(advance(*words)) or advanced[-1])
-    turn = measure_turn(study(tmp_path / "s", (0,)).experiment_of(Setting(0, clients)).resolve(), 1e-6)
+    turn = measure_turn(study(tmp_path / "s", (0,), clients).experiment_of(0).resolve(), 1e-6)
     assert set(turn) == set(TURN) and turn["rounds"] == 1
-    assert turn["seconds"] == pytest.approx(sum(turn[name] for name in MEANS), rel=1e-9)
+    assert turn["seconds"] == 100 > sum(turn[name] for name in MEANS) > 0
+    assert turn["sums"] == clients / 2
     assert 0 < turn["longest_seconds"] < turn["work_seconds"] <= turn["training_seconds"]
     assert turn["longest_seconds"] >= turn["work_seconds"] * 2 / clients
     assert [[row["samples"] for row in progress.rows] for progress in advanced] == [[rows], [rows]]
@@ -304,7 +310,7 @@ def test_the_default_gives_every_actor_work(most: int) -> None:
     sized = EXPERIMENTS["scaling"]().override(cli_scale.sizes_for(most)).resolve()
     count, block = sized.participation.count, sized.execution.block
     assert count is not None and count >= max(32, 4 * most)
-    assert len(cut_blocks(range(count), block, together=True)) >= max(2, 2 * most if most > 2 else most)
+    assert len(cut(range(count), block, max(most, 1), together=True)) >= max(2, 2 * most if most > 2 else most)
     assert sized.partition.clients >= 2 * count  # type: ignore[attr-defined]
 
 

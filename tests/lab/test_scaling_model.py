@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,8 @@ def test_a_round_by_hand() -> None:
     assert PARTS.bounds(2) == (0.5 + 4.0, pytest.approx(0.5 + 4.0 + 0.5 + 2.0))
     assert PARTS.bounds(16) == (0.5 + 1.5, pytest.approx(0.5 + 0.5 + 15 / 16 + 2.0))
     assert PARTS.bounds(1)[1] == 0.5 + 8.0 + 2.0
-    assert (PARTS.binding(2), PARTS.binding(16)) == ("the workers' training", "the driver's additions")
-    assert PARTS.enough == 6 and PARTS.binding(6) == "the driver's additions" != PARTS.binding(5)
+    assert (PARTS.binding(2), PARTS.binding(16)) == ("the workers' training", "the additions of uploads")
+    assert PARTS.enough == 6 and PARTS.binding(6) == "the additions of uploads" != PARTS.binding(5)
     few = Parts(8.0, 4.0, 0.0, 1.0)
     assert few.binding(16) == "the longest block" and few.bounds(16)[0] == 4.0
     assert Parts(1.0, 1.0, 0.0, 1.0, {"aggregation": 2.0}).binding(1) == "the aggregation"
@@ -30,11 +31,16 @@ def test_a_round_by_hand() -> None:
 
 
 def test_parts_of_another_round() -> None:
-    """Kills: additions by the clients, or the longest block by the blocks alone."""
-    larger = PARTS.scaled(clients=4, blocks=2)
-    assert (larger.training, larger.longest, larger.transfer, larger.addition) == (32.0, 2.0, 1.0, 3.0)
-    assert larger.alone == {"draw": 0.4, "aggregation": 0.4}
-    assert Parts(1.0, 1.0, 0.0, 0.0, rest=0.5).scaled(clients=4, blocks=2).rest == 1.0
+    """Kills: sums that grow with the blocks where the actors add; work that grows; a longest block that stays."""
+    finer = replace(PARTS, alone={"draw": 0.1, "broadcast": 0.3}, rest=0.5).scaled(blocks=4, sums=2)
+    assert (finer.training, finer.longest, finer.transfer, finer.addition) == (8.0, 0.25, 1.0, 3.0)
+    assert (finer.alone, finer.rest) == ({"draw": 0.1, "broadcast": 1.2}, 2.0)
+    turns, blocks = [(2, PARTS, 9.0)], {2: 8, 8: 32}
+    for one_sum, transfer in ((False, 2.0), (True, 0.5)):
+        found = fit(turns, lambda actors: blocks[actors], one_sum)
+        least, most = replace(PARTS, longest=0.25, transfer=transfer, addition=3 * transfer).bounds(8)
+        rest = found.parts[2].rest * 4
+        assert found.predict(8).value == pytest.approx(1 / (least + found.apart * (most + rest - least)))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -59,14 +65,16 @@ def test_a_cluster_whose_driver_is_the_limit(tmp_path: Path, measured: tuple[int
     experiment = Experiment(**{**SMALL, **larger, "execution": execution})
     found = study(tmp_path / "s", measured, 1024, turns, experiment=experiment)
     found.measure(Clock(client=2.0, add=0.19, take_in=0.0, noise=0.01))
-    [at_8, at_512] = found.fitted((8, 512))["strong"].predictions
+    fitted = found.fitted()
+    assert fitted is not None
+    at_8, at_512 = fitted.predict(8), fitted.predict(512)
     truth = 1 / (simulated(512, [2.0] * 1024, 0.0, 0.19)[0] + 0.006)
     assert truth == pytest.approx(0.0051, abs=5e-5)
     assert at_512.low <= truth <= at_512.high and at_512.value == pytest.approx(truth, rel=0.05)
     assert at_512.high / at_512.low < 1.2
-    assert at_512.note.startswith("bound by the driver's additions; beyond what was measured")
+    assert at_512.note.startswith("bound by the additions of uploads; beyond what was measured")
     assert at_8.note.startswith("bound by the workers' training")
-    assert found.fitted(())["strong"].fit.parts[max(measured)].enough == 11  # type: ignore[union-attr]
+    assert fitted.parts[max(measured)].enough == 11
 
 
 def test_how_far_apart_is_measured() -> None:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.client.blocks import cut_blocks
+from engine.client.blocks import cut
 from engine.experiment import Experiment
-from fedskew.lab.scaling.study import Setting, Study
+from engine.experiment.executor_policy import STACKING
+from fedskew.lab.scaling.study import Study
 
 MACHINE = {"nodes": 1, "cpus": 8.0, "gpus": 0.0, "hardware": "AVX2", "torch": "2.0", "fedskew": "0"}
 SMALL: dict[str, Any] = {
@@ -54,7 +55,7 @@ def simulated(actors: int, blocks: Sequence[float], take_in: float, add: float) 
 
 
 class Clock:
-    """Measures rounds of the simulated cluster; each turn of a setting takes a little longer than the last."""
+    """Measures rounds of the simulated cluster; each turn of a number of actors takes a little longer than the last."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Clock:
         add: float = 0.002,
         take_in: float = 0.001,
     ) -> None:
-        self.turns: list[Setting] = []
+        self.turns: list[int] = []
         self._dies_after, self._noise = dies_after, noise
         self._client, self._take_in, self._add = client, take_in, add
 
@@ -72,12 +73,12 @@ class Clock:
         assert seconds == 2.0
         if len(self.turns) == self._dies_after:
             raise KeyboardInterrupt
-        setting = Setting(experiment.execution.actors, experiment.participation.count or 0)
-        slower = 1 + self._noise * (self.turns.count(setting) - 2)
-        self.turns.append(setting)
-        cut = [len(block) for block in cut_blocks(range(setting.clients), experiment.execution.block)]
-        blocks = [slower * self._client * clients for clients in cut]
-        took, waited = simulated(max(setting.actors, 1), blocks, self._take_in, self._add)
+        actors, clients = experiment.execution.actors, range(experiment.participation.count or 0)
+        slower = 1 + self._noise * (self.turns.count(actors) - 2)
+        self.turns.append(actors)
+        cohort = cut(clients, experiment.execution.block, max(actors, 1), experiment.execution.executor in STACKING)
+        blocks = [slower * self._client * len(block) for block in cohort]
+        took, waited = simulated(max(actors, 1), blocks, self._take_in, self._add)
         phases = {"draw": 0.001, "broadcast": 0.002, "training": waited, "wait": 0.0, "aggregation": 0.003}
         phases |= {"transfer": self._take_in * len(blocks), "addition": self._add * len(blocks)}
         return {
@@ -85,6 +86,7 @@ class Clock:
             "rounds": 10,
             **{f"{phase}_seconds": phases[phase] for phase in phases},
             "bytes_in": 8000.0 * len(blocks),
+            "sums": len(blocks),
             "work_seconds": sum(blocks),
             "longest_seconds": max(blocks),
         }

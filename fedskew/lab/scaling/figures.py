@@ -1,16 +1,18 @@
-"""The picture of a scaling study: throughput over actors, with the model of its rounds."""
+"""The picture of a scaling study: rounds per second over actors, with the model of a round."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 
 from fedskew.lab.drawing import CATEGORIES, MUTED, Drawing, new_panel, styled
-from fedskew.lab.scaling.study import RATES, Fitted, Study, over_turns
+from fedskew.lab.scaling.model import Fit, Prediction
+from fedskew.lab.scaling.study import Study, over_turns
 
 BLUE, ORANGE = CATEGORIES[:2]
-FAR = 4  # times the most actors measured: from there on their axis is logarithmic
-UNITS = {"strong": "rounds per second", "weak": "clients per second"}
+UNIT = "rounds per second"
 
 
 def rate(value: float) -> str:
@@ -19,19 +21,17 @@ def rate(value: float) -> str:
 
 
 @styled
-def over_actors(study: Study, fitted: Fitted) -> Drawing:
+def over_actors(study: Study, fitted: Fit | None, predictions: Sequence[Prediction]) -> Drawing:
     """Draw what was measured, and what the model says of these actors and of further ones."""
-    sweep, unit = fitted.sweep, UNITS[fitted.sweep]
-    points = over_turns(study.of(sweep), "actors", RATES[sweep])
+    points = over_turns(study.measured())
     alone, points = [row for row in points if not row["actors"]], [row for row in points if row["actors"]]
     figure, axes = new_panel(5.6, 3.4)
-    far, highest = False, 0.0
-    if fitted.fit is not None:
-        first, most = points[0]["actors"], points[-1]["actors"]
-        end = max([most, *(prediction.actors for prediction in fitted.predictions)])
-        far = end > FAR * most
-        counts = np.unique(np.geomspace(first, end, 100).round().astype(int)).tolist()
-        curve = [fitted.at(count) for count in counts]
+    highest = 0.0
+    if fitted is not None:
+        most = fitted.most
+        end = max([most, *(prediction.actors for prediction in predictions)])
+        counts = np.unique(np.geomspace(points[0]["actors"], end, 100).round().astype(int)).tolist()
+        curve = [fitted.predict(count) for count in counts]
         bounds = [one.low for one in curve], [one.high for one in curve]
         highest = max(one.value for one in curve)
         axes.fill_between(counts, *bounds, color=BLUE, alpha=0.15, linewidth=0, label="interval of the model")
@@ -43,17 +43,12 @@ def over_actors(study: Study, fitted: Fitted) -> Drawing:
     for row in points:
         axes.vlines(row["actors"], row["low"], row["high"], color=BLUE, linewidth=1.2)
         axes.scatter(row["actors"], row["mean"], s=34, color=BLUE, zorder=4)
-    if far:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
-    else:
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,g}"))
     axes.set_ylim(0, 1.15 * max([highest, *(row["high"] for row in [*alone, *points])]))
     axes.set_xlabel("actors")
-    axes.set_ylabel(unit)
+    axes.set_ylabel(UNIT)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside lower left", ncols=2)
-    what = "the same round on more actors" if sweep == "strong" else "a round that grows with the actors"
-    caption = f"{sweep.capitalize()} scaling, {what}. Bars from the slowest to the fastest turn, marks at the mean."
-    return Drawing(sweep, caption, figure)
+    caption = "The same round on more actors. Bars from the slowest to the fastest turn, marks at the mean."
+    return Drawing("scaling", caption, figure)

@@ -4,20 +4,21 @@ A round of work W (seconds of workers, all together), whose longest block takes 
 
     parts side by side   max(W / N, b)      the workers' training
                          D                  results on their way into the driver
-                         A                  the driver's additions
+                         A                  the driver's additions; on paper those of actors along a tree
     least time           S + the longest of these, S being what nothing runs beside: draw, broadcast, aggregation
     most time            S + W / N + (1 - 1 / N) b + D + A + R
 
 Any rule that leaves no actor idle while a block waits ends training by W / N + (1 - 1 / N) b (R. L. Graham, "Bounds on
 multiprocessing timing anomalies", 1969), so that a round lies between the two. R is what measured rounds took beyond
-that: Ray, or a network, that nobody's seconds hold. Where a round lies between the two, from 0 (the shorter parts hide
-behind the longest) to 1 (nothing overlaps), is measured, and taken to be the same for other actors.
+that, and nobody's seconds hold: Ray, a network, what actors add, what goes on between rounds. Where a round lies
+between the two, from 0 (the shorter parts hide behind the longest) to 1 (nothing overlaps), is measured, and taken to
+be the same for other actors.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,7 +32,7 @@ BINDING = {
     "training": "the workers' training",
     "longest": "the longest block",
     "transfer": "the results' way into the driver",
-    "addition": "the driver's additions",
+    "addition": "the additions of uploads",
     "draw": "the draw of the cohort",
     "broadcast": "the broadcast",
     "aggregation": "the aggregation",
@@ -50,12 +51,11 @@ class Parts:
     alone: Mapping[str, float] = field(default_factory=dict)  # by phase: nothing runs beside it
     rest: float = 0.0  # that is in none of them
 
-    def scaled(self, clients: float, blocks: float) -> Parts:
-        """Return the parts of a round of so many times the clients, in so many times the blocks."""
-        grows = {"draw": clients, "broadcast": blocks}
-        alone = {phase: seconds * grows.get(phase, 1) for phase, seconds in self.alone.items()}
-        of_workers = self.training * clients, self.longest * clients / blocks
-        return Parts(*of_workers, self.transfer * blocks, self.addition * blocks, alone, self.rest * blocks)
+    def scaled(self, blocks: float, sums: float) -> Parts:
+        """Return the parts of the same round in so many times the blocks, of which so many times the sums come in."""
+        alone = {phase: seconds * (blocks if phase == "broadcast" else 1) for phase, seconds in self.alone.items()}
+        into_driver = self.transfer * sums, self.addition * sums
+        return Parts(self.training, self.longest / blocks, *into_driver, alone, self.rest * blocks)
 
     def terms(self, actors: int) -> dict[str, float]:
         """Return the seconds of everything that a round may wait for, by the names of :data:`BINDING`."""
@@ -83,7 +83,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Throughput that a fit expects of a number of actors."""
+    """Rounds per second that a fit expects of a number of actors."""
 
     actors: int
     value: float
@@ -100,30 +100,40 @@ class Fit:
     parts: Mapping[int, Parts]  # by actors, ascending
     apart: float  # where between the least time and the most rounds lay, from 0 to 1
     noise: float  # the logarithm by which one more turn lies apart from the model, with 95 % chance; NaN: too few turns
+    blocks: Callable[[int], int] | None = None  # of a round on so many actors; None: as many on any number
+    one_sum: bool = False  # of all blocks comes in, which the actors add, and not one of each
+
+    @property
+    def most(self) -> int:
+        """The most actors that were measured."""
+        return max(self.parts)
 
     def near(self, actors: int) -> int:
         """Return the measured number of actors whose parts are taken: the next below, since cores are shared."""
         return max((count for count in self.parts if count <= actors), default=min(self.parts))
 
-    def predict(self, actors: int, clients: float = 1, blocks: float = 1, unit: float = 1) -> Prediction:
-        """Predict ``unit`` by seconds of a round with so many times the clients and blocks of the :meth:`near` one.
+    def predict(self, actors: int) -> Prediction:
+        """Predict rounds per second from the parts of the :meth:`near` number of actors.
 
         The interval holds all between the least time and the most, widened by the turns' noise.
         """
-        parts = self.parts[self.near(actors)].scaled(clients, blocks)
+        near = self.near(actors)
+        more = self.blocks(actors) / self.blocks(near) if self.blocks else 1.0
+        parts = self.parts[near].scaled(more, 1.0 if self.one_sum else more)
         least, most = parts.bounds(actors)
         value, wider = least + self.apart * (most - least), math.exp(self.noise if math.isfinite(self.noise) else 0)
-        beyond = not min(self.parts) <= actors <= max(self.parts)
+        beyond = not min(self.parts) <= actors <= self.most
         texts = [f"bound by {parts.binding(actors)}"] + ["beyond what was measured"] * beyond
         texts += [f"fewer than {LEAST_TURNS} turns: the interval leaves out their noise"] * math.isnan(self.noise)
-        low, high = unit / (wider * most), unit * wider / least
-        return Prediction(actors, unit / value, low, high, beyond, "; ".join(texts))
+        return Prediction(actors, 1 / value, 1 / (wider * most), wider / least, beyond, "; ".join(texts))
 
 
-def fit(turns: Sequence[tuple[int, Parts, float]]) -> Fit:
+def fit(
+    turns: Sequence[tuple[int, Parts, float]], blocks: Callable[[int], int] | None = None, one_sum: bool = False
+) -> Fit:
     """Fit turns: for each its actors, the parts of a round in it, and the seconds that a round took.
 
-    Of the turns of one number of actors the parts are those of the median one.
+    Of the turns of one number of actors the parts are those of the median one. blocks, one_sum: see :class:`Fit`.
     """
     found: dict[int, list[tuple[float, Parts]]] = {}
     for actors, parts, seconds in sorted(turns, key=lambda turn: (turn[0], turn[2])):
@@ -137,4 +147,5 @@ def fit(turns: Sequence[tuple[int, Parts, float]]) -> Fit:
     if min(map(len, found.values())) >= LEAST_TURNS:
         quantile = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(off) - 1)
         noise = float(quantile * off.std(ddof=1) * math.sqrt(1 + 1 / len(off)))
-    return Fit({actors: of[(len(of) - 1) // 2][1] for actors, of in found.items()}, apart, noise)
+    parts = {actors: of[(len(of) - 1) // 2][1] for actors, of in found.items()}
+    return Fit(parts, apart, noise, blocks, one_sum)

@@ -1,11 +1,11 @@
-"""A scaling study: the same round on more actors, and a round that grows with them; its rounds per second and phases.
+"""A scaling study: the same round on more actors; its rounds per second and phases.
 
     study = Study(experiment, cohort_of(experiment), (0, 1, 2), machine, turns=3, seconds=2.0)
     study.measure(measure_turn)          # goes on where it was stopped
-    fitted = study.fitted((4, 8))        # the models of both, with what they predict
+    study.fitted()                       # the model, which predicts for other numbers
 
-Each turn of a setting is a run of its own, opened as ``fedskew run`` opens it. Every setting has a turn before any of
-them has the next one, so that whatever else changes on the machine meets all alike.
+Each turn is a run of its own, opened as ``fedskew run`` opens it. Every number of actors has a turn before any of them
+has the next one, so that whatever else changes on the machine meets all alike.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import hashlib
 import json
 import math
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ from engine.base.devices import cores
 from engine.base.errors import RunFolderError, require
 from engine.base.files import locked, write_atomically
 from engine.base.opening import read_text
-from engine.client.blocks import cut_blocks, cut_together
+from engine.client.blocks import cut
 from engine.experiment import Execution, Experiment, Work
 from engine.experiment.executor_policy import STACKING
 from engine.record.columns import PHASES
@@ -40,39 +42,17 @@ from engine.run.preparing import divided
 from engine.run.run import Run
 from engine.server.cohort import expected_cohort
 from engine.worker.addresses import used
+from engine.worker.pool import ADDED_APART
 from fedskew.lab.floor.measured import NEVER, unwatched
 from fedskew.lab.frames import write_frame
-from fedskew.lab.scaling.model import ALONE, Fit, Parts, Prediction, fit
+from fedskew.lab.scaling.model import ALONE, Fit, Parts, fit
 
-RATES = {"strong": "rounds_per_second", "weak": "clients_per_second"}  # what grows with actors
+RATE = "rounds_per_second"
 WARM_UP = 1.0  # seconds of rounds before a turn is measured
 MEANS = tuple(f"{phase}_seconds" for phase in PHASES if phase != "evaluation")  # over rounds, of rounds.parquet
-TURN = ("seconds", "rounds", *MEANS, "bytes_in", "work_seconds", "longest_seconds")  # the last: of clients themselves
-COLUMNS = ("actors", "clients", "turn", "blocks", *TURN, *RATES.values())
-Row = dict[str, Any]  # of COLUMNS: one turn of one setting
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A point of a study: what differs between it and the others."""
-
-    actors: int  # 0: in the command's own process
-    clients: int  # per round
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """One way of scaling: the model of its rounds, None where nothing was measured with actors."""
-
-    sweep: str  # of RATES
-    fit: Fit | None
-    at: Callable[[int], Prediction]
-    predictions: tuple[Prediction, ...]
-
-    @property
-    def binding(self) -> str | None:
-        """Name what binds a round of the most actors that were measured."""
-        return self.fit and self.fit.parts[most := max(self.fit.parts)].binding(most)
+TURN = ("seconds", "rounds", *MEANS, "bytes_in", "sums", "work_seconds", "longest_seconds")  # the last: of clients
+COLUMNS = ("actors", "clients", "turn", "blocks", *TURN, RATE)
+Row = dict[str, Any]  # of COLUMNS: one turn of one number of actors
 
 
 # --- the machine ----------------------------------------------------------------------------------------------
@@ -105,9 +85,7 @@ def room_for(machine: Mapping[str, Any], execution: Execution) -> int:
 
 def actors_for(room: int, execution: Execution) -> tuple[int, ...]:
     """0 if this process can do the work, 1, and on to ``room``: one by one up to 4, then doubled."""
-    counts = {count for count in (1, 2, 3, 4) if count <= room} | {room}
-    while (count := 2 * max(counts - {room}, default=room)) < room:
-        counts.add(count)
+    counts = {room, *(count for count in (3, *(1 << power for power in range(room.bit_length()))) if count <= room)}
     in_process = execution.gpus_per_actor == 0 or torch.cuda.is_available()
     return tuple(sorted(counts | ({0} if in_process else set())))
 
@@ -132,32 +110,39 @@ def cohort_of(experiment: Experiment) -> int:
 
 
 def measure_turn(experiment: Experiment, seconds: float, address: str | None = None) -> Row:
-    """Run rounds for about so many seconds, at least one, after a warm-up; what they took, in the columns TURN."""
+    """Run rounds for about so many seconds, at least one, after a warm-up; what they took, in the columns TURN.
+
+    seconds: of the clock, so that they hold what goes on between rounds, too. sums: uploads that come in.
+    """
     with tempfile.TemporaryDirectory(prefix="fedskew-scale-") as folder:
         run = Run.open(experiment, Path(folder) / "run", address if experiment.execution.actors else None)
         with closing(run.driver):
             run.advance(min(WARM_UP, seconds))
+            began = time.perf_counter()
             rows = run.advance(seconds).rows
+            took = time.perf_counter() - began
         clients = run.folder.clients.arrow(["round", "seconds"]).to_pandas().groupby("round")["seconds"]
+        large = 4 * run.folder.summary()["parameters"] > ADDED_APART
     execution = experiment.execution
     blocks = [
         [sum(block) for block in _cut(execution, clients.get_group(row["round"]).tolist(), execution.actors)]
         for row in rows
     ]
     return {
-        "seconds": sum(row["seconds"] for row in rows),
+        "seconds": took,
         "rounds": len(rows),
         **{name: fmean(row[name] for row in rows) for name in (*MEANS, "bytes_in")},
+        "sums": 1 if execution.actors and large else max(map(len, blocks)),
         "work_seconds": fmean(map(sum, blocks)),
         "longest_seconds": fmean(map(max, blocks)),
     }
 
 
 class Study:
-    """Settings and their measurements, kept in ``runs/scale-<name>-<digest>``, or ``out``.
+    """Numbers of actors and their measurements, kept in ``runs/scale-<name>-<digest>``, or ``out``.
 
     It goes on with what is in the folder, if that is the same study. cohort: clients per round. machine: see
-    :func:`look_around`. turns: of each setting, of about so many seconds.
+    :func:`look_around`. turns: of each number, of about so many seconds.
     """
 
     def __init__(
@@ -181,15 +166,10 @@ class Study:
         device = experiment.replace({"execution.actors": most}).resolve().execution.device
         self.experiment = experiment.replace({"execution.device": device})
         self.machine, self.turns, self.seconds = dict(machine), turns, seconds
-        fair = max(cohort // max(most, 1), 1)  # clients of each actor
-        self.sweeps = {
-            "strong": [Setting(count, cohort) for count in counts],
-            "weak": [Setting(count, fair * count) for count in counts if count],
-        }
-        self.settings = list(dict.fromkeys(setting for sweep in self.sweeps.values() for setting in sweep))
-        for setting in self.settings:
-            self.experiment_of(setting)  # refuses what does not go together before a folder is made
-        about = {"experiment": experiment.to_mapping(), "clients": cohort, "actors": counts, "seconds": seconds}
+        self.cohort, self.counts = cohort, counts
+        for count in counts:
+            self.experiment_of(count)  # refuses what does not go together before a folder is made
+        about = {"experiment": experiment.to_mapping(), "cohort": cohort, "actors": counts, "seconds": seconds}
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
         self.folder = out or Path("runs") / f"scale-{experiment.name}-{digest}"
         self.rows = self._kept({**about, "machine": self.machine})  # in the order in which they were measured
@@ -213,87 +193,64 @@ class Study:
         require(found == told, "--out", folder, rule, "name another folder, or ask for the same")
         return rows
 
-    def experiment_of(self, setting: Setting) -> Experiment:
-        """Return the experiment that is run at a setting."""
-        changes = {"participation.count": setting.clients, "execution.actors": setting.actors}
+    def experiment_of(self, actors: int) -> Experiment:
+        """Return the experiment that is run on so many actors."""
+        changes = {"participation.count": self.cohort, "execution.actors": actors}
         return self.experiment.replace({**changes, "participation.scheme": "fixed"})
 
     @property
-    def left(self) -> list[tuple[int, Setting]]:
-        """Turns that are still to be measured, in their order."""
-        done = {(row["turn"], _at(row)) for row in self.rows}
-        asked = [(turn, setting) for turn in range(self.turns) for setting in self.settings]
-        return [one for one in asked if one not in done]
+    def left(self) -> list[tuple[int, int]]:
+        """Actors and turns that are still to be measured, in their order."""
+        done = set(map(_at, self.rows))
+        return [(count, turn) for turn in range(self.turns) for count in self.counts if (count, turn) not in done]
 
     def measure(
         self,
         run_turn: Callable[[Experiment, float], Row],
-        tell: Callable[[Setting], None] = lambda setting: None,
+        tell: Callable[[int], None] = lambda actors: None,
     ) -> None:
         """Measure every turn that is not yet there; each is on disk before the next one begins.
 
-        ``run_turn``: :func:`measure_turn`, given the experiment of a setting.
+        ``run_turn``: :func:`measure_turn`, given the experiment of a number of actors; ``tell`` gets the number.
         """
         with locked(self.folder / ".lock"):
-            for turn, setting in self.left:
-                experiment = self.experiment_of(setting).resolve()
+            for actors, turn in self.left:
+                experiment = self.experiment_of(actors).resolve()
                 found = run_turn(experiment, self.seconds)
-                blocks = len(_cut(experiment.execution, range(setting.clients), setting.actors))
-                rate = found["rounds"] / found["seconds"]
-                rates = dict(zip(RATES.values(), (rate, rate * setting.clients), strict=True))
-                self.rows.append({**vars(setting), "turn": turn, "blocks": blocks, **found, **rates})
+                blocks = len(_cut(experiment.execution, range(self.cohort), actors))
+                about = {"actors": actors, "clients": self.cohort, "turn": turn, "blocks": blocks}
+                self.rows.append({**about, **found, RATE: found["rounds"] / found["seconds"]})
                 write_frame(pd.DataFrame(self.rows), self.folder / "scaling")
-                tell(setting)
+                tell(actors)
 
     # --- what it says -----------------------------------------------------------------------------------------
 
-    def of(self, sweep: str) -> list[Row]:
-        """The measurements of one sweep, settings in their order, turns ascending."""
-        places = {setting: place for place, setting in enumerate(self.sweeps[sweep])}
-        rows = [row for row in self.rows if _at(row) in places and row["turn"] < self.turns]
-        return sorted(rows, key=lambda row: (places[_at(row)], row["turn"]))
+    def measured(self) -> list[Row]:
+        """The turns that count, by actors and then by turns, each ascending."""
+        return sorted((row for row in self.rows if row["turn"] < self.turns), key=_at)
 
-    def fitted(self, predict: Iterable[int]) -> dict[str, Fitted]:
-        """The models of strong and of weak scaling; what runs in process has no part in them."""
-        return {sweep: self._fitted(sweep, sorted(set(predict))) for sweep in RATES}
-
-    def _fitted(self, sweep: str, predict: Sequence[int]) -> Fitted:
-        turns = [row for row in self.of(sweep) if row["actors"]]
-        rows = {row["actors"]: row for row in turns}
-        found = fit_of(turns) if turns else None
-        execution = self.experiment_of(self.settings[-1]).resolve().execution
-
-        def at(actors: int) -> Prediction:
-            assert found is not None
-            near = rows[found.near(actors)]
-            clients = near["clients"] * (actors if sweep == "weak" else near["actors"]) // near["actors"]
-            more = clients / near["clients"], len(_cut(execution, range(clients), actors)) / near["blocks"]
-            return found.predict(actors, *more, unit=clients if sweep == "weak" else 1)
-
-        return Fitted(sweep, found, at, tuple(map(at, predict)) if found else ())
+    def fitted(self) -> Fit | None:
+        """The model of a round, None where nothing was measured with actors; what runs in process has no part in it."""
+        turns = [row for row in self.measured() if row["actors"]]
+        execution = self.experiment_of(self.most).resolve().execution
+        return fit_of(turns, lambda actors: len(_cut(execution, range(self.cohort), actors))) if turns else None
 
 
-def over_turns(rows: Iterable[Row], by: str, column: str) -> list[Row]:
-    """One row for each value of ``by``, in their order: its first row with the geometric ``mean`` of ``column`` over
+def over_turns(rows: Iterable[Row]) -> list[Row]:
+    """One row for each number of actors, in their order: its first row with the geometric ``mean`` of its rates over
     turns, its slowest turn as ``low`` and its fastest as ``high``."""
-    parts: dict[Any, list[Row]] = {}
-    for row in rows:
-        parts.setdefault(row[by], []).append(row)
     found = []
-    for part in parts.values():
-        rates = np.array([row[column] for row in part])
-        spread = {"mean": float(np.exp(np.log(rates).mean())), "low": float(rates.min()), "high": float(rates.max())}
-        found.append({**part[0], **spread})
+    for _, part in groupby(rows, itemgetter("actors")):
+        turns = list(part)
+        rates = [row[RATE] for row in turns]
+        found.append({**turns[0], "mean": geometric_mean(rates), "low": min(rates), "high": max(rates)})
     return found
 
 
-def _at(row: Row) -> Setting:
-    return Setting(row["actors"], row["clients"])
-
-
-def fit_of(turns: Iterable[Row]) -> Fit:
-    """Fit turns of one sweep, all with actors."""
-    return fit([(row["actors"], _parts(row), row["seconds"] / row["rounds"]) for row in turns])
+def fit_of(turns: Sequence[Row], blocks: Callable[[int], int] | None = None) -> Fit:
+    """Fit turns, all with actors; ``blocks`` as for :func:`fit`."""
+    measured = [(row["actors"], _parts(row), row["seconds"] / row["rounds"]) for row in turns]
+    return fit(measured, blocks, one_sum=any(row["sums"] < row["blocks"] for row in turns))
 
 
 def _parts(row: Row) -> Parts:
@@ -301,8 +258,10 @@ def _parts(row: Row) -> Parts:
     return Parts(row["work_seconds"], row["longest_seconds"], row["transfer_seconds"], row["addition_seconds"], alone)
 
 
+def _at(row: Row) -> tuple[int, int]:
+    return row["actors"], row["turn"]
+
+
 def _cut(execution: Execution, clients: Sequence[Any], actors: int) -> list[tuple[Any, ...]]:
     """What there is of each client, by blocks."""
-    if execution.executor in STACKING:
-        return cut_together(clients, execution.block)
-    return cut_blocks(clients, execution.block, max(actors, 1))
+    return cut(clients, execution.block, max(actors, 1), execution.executor in STACKING)
