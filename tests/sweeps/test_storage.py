@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from engine.base.errors import ConfigError, RunFolderError, StoreError, WriteError
 from engine.record import wholeness
+from engine.record.columns import HOW_IT_WENT
 from engine.sweeps.away import Kept
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.storage import Storage
@@ -21,7 +22,6 @@ from tests.support.small_sweeps import Alone, base
 TABLES = ("rounds", "clients", "evaluations", "failures", "exchanges")
 EXPERIMENT = base(**{"execution.actors": 0, "checkpoint.every": 1})
 CHANGES = 27  # that a trial makes to the storage
-OWN = ["seconds", "evaluation_seconds"]  # columns that say how long something took
 
 
 class Failing(fs.FileSystemHandler):
@@ -87,7 +87,7 @@ def through(trial: Alone) -> None:
 
 def rows(folder: SweepFolder) -> list[Any]:
     run = folder.run_folder("00000")
-    return [run.frame(table).drop(columns=OWN, errors="ignore") for table in TABLES]
+    return [run.frame(table).drop(columns=HOW_IT_WENT, errors="ignore") for table in TABLES]
 
 
 @pytest.fixture
