@@ -119,12 +119,14 @@ class Trial(tune.Trainable):
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._end()
+        self.cleanup()
         self._begin(new_config)
         return True
 
     def cleanup(self) -> None:
         self._end()
+        if isinstance(self._sweep, Away):
+            shutil.rmtree(self._sweep.path, ignore_errors=True)
 
     # --- a trial's life -----------------------------------------------------------------------------------
 
@@ -145,8 +147,6 @@ class Trial(tune.Trainable):
             with suppress(FedskewError):
                 self._local.close()
         self._local = None
-        if isinstance(self._sweep, Away):
-            shutil.rmtree(self._sweep.path, ignore_errors=True)
 
     def step(self) -> dict[str, Any]:
         try:

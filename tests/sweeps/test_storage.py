@@ -67,7 +67,9 @@ class Failing(fs.FileSystemHandler):
     delete_dir = delete_dir_contents = delete_root_dir_contents = move = copy_file = open_append_stream = None  # type: ignore
 
 
-def away(root: Path, node: str, last: float = 1e9, step: int | None = 2, storage: Storage | None = None) -> Alone:
+def away(
+    root: Path, node: str, last: float = 1e9, step: int | None = 2, storage: Storage | None = None, **fields: Any
+) -> Alone:
     """A trial on a node that does not see the sweep's folder."""
     disk = root / node
     disk.mkdir()
@@ -76,7 +78,7 @@ def away(root: Path, node: str, last: float = 1e9, step: int | None = 2, storage
     class OnNode(Alone):
         logdir = str(disk)
 
-    return OnNode(root / "nowhere", EXPERIMENT, step, storage=storage)
+    return OnNode(root / "nowhere", EXPERIMENT, step, storage=storage, **fields)
 
 
 def through(trial: Alone) -> None:
@@ -139,6 +141,21 @@ def test_a_run_sends_each_checkpoint_that_it_comes_to(
     found = (sweep.run_folder("00000").path / "checkpoints").glob("*.safetensors")
     assert max(path.name for path in found) == "00-train-000002.safetensors"
     trial.cleanup()
+
+
+def test_a_trial_away_goes_on_from_a_checkpoint_of_its_own(
+    tmp_path: Path, sweep: SweepFolder, there: SweepFolder
+) -> None:
+    """Kills: a population's trial that is taken for a copy of another one, since its node has nothing of it."""
+    trial = away(tmp_path, "node", mutable=("local.lr",))
+    trial.step()
+    (saved := tmp_path / "saved").mkdir()
+    trial.save_checkpoint(str(saved))
+    trial.reset_config({"local.lr": EXPERIMENT.local.lr})
+    trial.load_checkpoint(saved)
+    through(trial)
+    same(sweep, there)
+    assert list((tmp_path / "node").iterdir()) == []
 
 
 @pytest.mark.parametrize(
