@@ -28,7 +28,7 @@ with uncollected():  # each trial is a process of its own
     from ray import tune
     from ray.exceptions import RayError
 
-    from engine.base.errors import FedskewError, ResourceError, RunError, StoreError
+    from engine.base.errors import Busy, FedskewError, ResourceError, RunError, StoreError
     from engine.base.files import writing
     from engine.base.opening import read_text
     from engine.base.owned import move, remove
@@ -53,7 +53,7 @@ with uncollected():  # each trial is a process of its own
 log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them
 # What may be different at the next try: Tune starts the trial again, from its last checkpoint.
-PASSING = (OSError, RayError, ResourceError, StoreError, torch.OutOfMemoryError)
+PASSING = (OSError, RayError, Busy, ResourceError, StoreError, torch.OutOfMemoryError)
 LOCK_SECONDS = 60.0  # that a trial waits for the process that ran it before, on a node that was lost
 
 

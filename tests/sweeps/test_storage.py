@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from engine.base.errors import ConfigError, RunFolderError, StoreError, WriteError
+from engine.base.errors import Busy, ConfigError, RunFolderError, StoreError, WriteError
 from engine.record import wholeness
 from engine.record.columns import HOW_IT_WENT
 from engine.sweeps.away import Kept
@@ -181,7 +181,7 @@ def test_a_trial_goes_on_elsewhere_from_whatever_part_was_brought(
 
 def test_what_cannot_pass_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: four processes for a folder that cannot be read each time; a failure without its cause; a disk of a store
-    that counts as the trial's own failure."""
+    that counts as the trial's own failure, or a process that is about to end and has the run's lock."""
     folder = SweepFolder(tmp_path)
     folder.write(TrialRecord("00000", {}, 0))
 
@@ -192,6 +192,9 @@ def test_what_cannot_pass_is_not_tried_again(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr("engine.sweeps.trial.prepare", prepare)
         return Alone(tmp_path, EXPERIMENT).step()
 
+    monkeypatch.setattr("engine.sweeps.trial.LOCK_SECONDS", 0.0)
+    with folder.run_folder("00000").locked(), pytest.raises(Busy):
+        Alone(tmp_path, EXPERIMENT).step()
     with pytest.raises(StoreError):
         opened(StoreError("the store is full"))
     report, record = opened(RunFolderError("it cannot be read")), folder.begun("00000")
