@@ -8,6 +8,7 @@ from the checkpoint before or computes anew. Where the user keeps the sweep, the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -111,11 +112,19 @@ class Kept(SweepFolder):
         """Make folder and storage alike: what an earlier process has left in one of them, perhaps on another node."""
         for name in ("sweep.yaml", PLAN):
             self.storage.fetch(name, self.path / name)
-        there = self.storage.trials()
-        for trial in there:
-            record = self.record(trial)
-            if record is None or not record.ended:
+        for trial in sorted({*self.storage.trials(), *(path.name for path in (self.path / "trials").glob("*/"))}):
+            there, record = self._status_there(trial), self.record(trial)
+            # A failed one may have gone on elsewhere since.
+            done_here = record is not None and record.status in ("finished", "stopped")
+            if there is None or (done_here and there == "running"):
+                Away(self.path, self.storage, trial).send()
+            elif not done_here:
                 self.bring(trial)
-        for path in (self.path / "trials").glob("*/"):
-            if path.name not in there:
-                Away(self.path, self.storage, path.name).send()
+
+    def _status_there(self, trial: str) -> str | None:
+        """Return a trial's status in the storage; None where it has not come there whole: its record is sent last."""
+        content = self.storage.read(f"trials/{trial}/{RECORD}")
+        try:
+            return None if content is None else json.loads(content)["status"]
+        except (KeyError, TypeError, ValueError):  # it is cut off
+            return "running"

@@ -49,6 +49,12 @@ class Storage:
         found = self.files.get_file_info(fs.FileSelector(f"{self.path}/trials", allow_not_found=True))
         return sorted(one.base_name for one in found)
 
+    def read(self, name: str) -> bytes | None:
+        """Read a file; None if it is not there."""
+        with suppress(FileNotFoundError), self.files.open_input_stream(f"{self.path}/{name}") as stream:
+            return stream.read()
+        return None
+
     def fetch(self, name: str, target: Path) -> None:
         """Copy a file or a folder to this node; nothing if it is not there."""
         with suppress(FileNotFoundError):

@@ -221,6 +221,34 @@ def test_a_copy_and_what_it_is_a_copy_of_become_alike(tmp_path: Path, there: Swe
     assert SweepFolder(tmp_path / "begun").record("00000") == running
 
 
+def test_a_copy_that_breaks_off_costs_nothing(tmp_path: Path) -> None:
+    """Kills: progress here that gives way to the part of it that an earlier start has sent; an end that never comes to
+    the storage; a failure here that hides what became of the trial elsewhere."""
+    begun = SweepFolder(tmp_path / "begun")
+    begun.write(TrialRecord("00000", {}, 0))
+    trial = Alone(begun.path, EXPERIMENT)
+    trial.step()
+    trial.cleanup()
+    files = {path: path.read_bytes() for path in begun.path.rglob("*") if path.is_file()}
+    kept = SweepFolder(tmp_path / "storage")
+
+    def start(last: float = 1e9) -> None:
+        Kept(begun.path, Storage(fs.PyFileSystem(Failing(last)), str(kept.path))).bring_all()
+
+    with pytest.raises(WriteError):
+        start(1)
+    assert sum(path.is_file() for path in kept.path.rglob("*")) == 1
+    start()
+    assert {path: path.read_bytes() for path in begun.path.rglob("*") if path.is_file()} == files
+    running = begun.begun("00000")
+    assert kept.begun("00000") == running
+    for here, there in (("stopped", "stopped"), ("failed", "running")):
+        kept.write(running)
+        begun.write(replace(running, status=here))
+        start()
+        assert kept.begun("00000") == begun.begun("00000") == replace(running, status=there)
+
+
 def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     """Kills: a traceback of Arrow's; a sweep that begins, and whose trials then fail one by one."""
     (tmp_path / "file").touch()
