@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from engine.base import safe_yaml
 from engine.base.files import writing
 from engine.base.opening import read_bytes
 from engine.base.owned import clear, owned
@@ -38,7 +39,7 @@ class Away(SweepFolder):
     def fetch(self) -> None:
         """Put what the storage has of the trial in the place of what is here."""
         folder = self.path / self._trial
-        with writing(folder):
+        with writing(self._storage.folder):
             folder.mkdir(parents=True, exist_ok=True)
             clear(folder, RUN)
             self._storage.fetch(self._trial, folder)
@@ -57,7 +58,7 @@ class Away(SweepFolder):
         found = self._stamps()
         gone = [name for name in self._sent if name not in found]
         saved = [name for name in gone if CHECKPOINTS in name]
-        with writing(Path(self._storage.path)):
+        with writing(self._storage.folder):
             self._storage.delete(name for name in gone if name not in saved)  # rows that are in other files by now
             for name in found:
                 if self._sent.get(name) != found[name]:
@@ -104,6 +105,14 @@ class Kept(SweepFolder):
     def _send(self, name: str) -> None:
         with writing(self.path):
             self.storage.write(name, read_bytes(self.path / name))
+
+    def digest_there(self) -> str | None:
+        """Return the digest of the sweep in the storage, "unreadable" for a damaged one; None if there is none."""
+        content = self.storage.read("sweep.yaml")
+        try:
+            return None if content is None else str(safe_yaml.parse(content.decode())["digest"])
+        except (KeyError, TypeError, ValueError):
+            return "unreadable"
 
     def bring(self, trial: str) -> None:
         Away(self.path, self.storage, trial).fetch()

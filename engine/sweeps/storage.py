@@ -24,21 +24,23 @@ class Storage:
 
     files: fs.FileSystem
     path: str
+    folder: Path  # the sweep's on the node of the command, which a resume names
     # Files by which a node knows that it sees the folders that they are in, and uses these.
     marks: Mapping[Path, Identity | None] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, uri: str, name: str) -> Storage:
-        """Open the folder ``name`` in the folder ``uri``; raises :class:`ConfigError` where it cannot be made."""
+    def at(cls, uri: str, folder: Path) -> Storage:
+        """Open the folder in ``uri`` that has the name of ``folder``; raises :class:`ConfigError` if it cannot be made."""
         try:
-            files, path = fs.FileSystem.from_uri(uri)
-            files.create_dir(f"{path}/{name}")
+            files, above = fs.FileSystem.from_uri(uri)
+            path = f"{above}/{folder.resolve().name}"
+            files.create_dir(path)
         except (OSError, pa.ArrowException, ImportError, ValueError) as error:
             rule = f"cannot be used ({error})"
             raise ConfigError(
                 "--storage", uri, rule, "name a folder that can be written, as s3://bucket/folder"
             ) from None
-        return cls(files, f"{path}/{name}")
+        return cls(files, path, folder)
 
     def is_seen(self, mark: Path) -> bool:
         """Return whether this node sees the folder that has the file ``mark``."""

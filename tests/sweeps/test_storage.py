@@ -16,7 +16,11 @@ from engine.record import wholeness
 from engine.record.columns import HOW_IT_WENT
 from engine.sweeps.away import Kept
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.named import load
+from engine.sweeps.options import How
+from engine.sweeps.running import run_sweep
 from engine.sweeps.storage import Storage
+from tests.support import small_sweeps
 from tests.support.small_sweeps import Alone, base
 
 TABLES = ("rounds", "clients", "evaluations", "failures", "exchanges")
@@ -73,7 +77,7 @@ def away(
     """A trial on a node that does not see the sweep's folder."""
     disk = root / node
     disk.mkdir()
-    storage = storage or Storage(fs.PyFileSystem(Failing(last)), str(root / "sweep"))
+    storage = storage or Storage(fs.PyFileSystem(Failing(last)), str(root / "sweep"), root / "command")
 
     class OnNode(Alone):
         logdir = str(disk)
@@ -167,7 +171,7 @@ def test_a_trial_goes_on_elsewhere_from_whatever_part_was_brought(
     """Kills: a checkpoint that is brought before the rows that it vouches for, or after the one before is deleted; a
     record that says more than there is. What is lost last, old checkpoints that are to be deleted, stays."""
     lost, reports = away(tmp_path, "lost", changes), list[int]()
-    with pytest.raises(WriteError, match="No space left on device"):
+    with pytest.raises(WriteError, match="No space left on device.*fedskew resume .*/command"):
         while True:
             reports.append(lost.step()["round"])
     went_on = away(tmp_path, "other")
@@ -206,7 +210,7 @@ def test_a_copy_and_what_it_is_a_copy_of_become_alike(tmp_path: Path, there: Swe
     """Kills: a sweep that another node cannot go on with; one that was begun without a storage, whose trials are not
     found there; a trial that has ended here and is fetched once more."""
     shutil.copytree(there.path / "trials", tmp_path / "begun/trials")
-    storage = Storage.at(f"file://{tmp_path}/storage", "sweep")
+    storage = Storage.at(f"file://{tmp_path}/storage", Path("sweep"))
     Kept(tmp_path / "begun", storage).bring_all()
     other = Kept(tmp_path / "other", storage)
     other.bring_all()
@@ -233,7 +237,7 @@ def test_a_copy_that_breaks_off_costs_nothing(tmp_path: Path) -> None:
     kept = SweepFolder(tmp_path / "storage")
 
     def start(last: float = 1e9) -> None:
-        Kept(begun.path, Storage(fs.PyFileSystem(Failing(last)), str(kept.path))).bring_all()
+        Kept(begun.path, Storage(fs.PyFileSystem(Failing(last)), str(kept.path), begun.path)).bring_all()
 
     with pytest.raises(WriteError):
         start(1)
@@ -249,12 +253,28 @@ def test_a_copy_that_breaks_off_costs_nothing(tmp_path: Path) -> None:
         assert kept.begun("00000") == begun.begun("00000") == replace(running, status=there)
 
 
+def test_another_sweep_in_the_storage_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
+    """Kills: two sweeps whose trials are mixed, here or there."""
+    one, other = (load(f"{small_sweeps.__file__}:{name}", "laptop", (), {}) for name in ("grid", "pair"))
+    how = How(storage=f"file://{tmp_path}/storage")
+    for named, path, trial in ((one, tmp_path / "storage/sweep", "00000"), (other, tmp_path / "sweep", "00001")):
+        folder = SweepFolder.for_sweep(named, path)
+        folder.create(named, how.to_mapping())
+        folder.write(TrialRecord(trial, {}, 0))
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(
+        ConfigError, match=rf"holds another sweep in .*/sweep \({one.digest}, this one is {other.digest}"
+    ):
+        run_sweep(other, tmp_path / "sweep", how)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
 def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     """Kills: a traceback of Arrow's; a sweep that begins, and whose trials then fail one by one."""
     (tmp_path / "file").touch()
     for uri in ("nowhere://x", "relative/folder", f"file://{tmp_path}/file"):
         with pytest.raises(ConfigError, match=r"--storage=.*cannot be used.*name a folder that can be written"):
-            Storage.at(uri, "sweep")
+            Storage.at(uri, Path("sweep"))
 
 
 @pytest.mark.long
@@ -267,7 +287,7 @@ def test_a_sweep_is_kept_in_object_storage(tmp_path: Path, there: SweepFolder, m
             monkeypatch.setenv(f"AWS_{name}", "any")
         place = f"endpoint_override=127.0.0.1:{server.get_host_and_port()[1]}&scheme=http&region=us-east-1"
         fs.FileSystem.from_uri(f"s3://?{place}&allow_bucket_creation=true")[0].create_dir("bucket")
-        storage = Storage.at(f"s3://bucket/sweeps?{place}", "sweep")
+        storage = Storage.at(f"s3://bucket/sweeps?{place}", Path("sweep"))
         storage.forget("tune")
         command = Kept(tmp_path / "command", storage)
         command.write(TrialRecord("00000", {}, 0))
