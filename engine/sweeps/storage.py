@@ -30,7 +30,7 @@ class Storage:
 
     @classmethod
     def at(cls, uri: str, folder: Path) -> Storage:
-        """Open the folder in ``uri`` that has the name of ``folder``; raises :class:`ConfigError` if it cannot be made."""
+        """Open the folder in ``uri`` with the name of ``folder``; raises :class:`ConfigError` if it cannot be made."""
         try:
             files, above = fs.FileSystem.from_uri(uri)
             path = f"{above}/{folder.resolve().name}"

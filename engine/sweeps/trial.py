@@ -92,7 +92,9 @@ class Job:
         """Return the sweep's folder, or one of the trial in the folder ``disk`` of a node that does not see that."""
         if self.storage is None or self.storage.is_seen(self.mark):
             return SweepFolder(self.folder)
-        away = Away(Path(tempfile.mkdtemp(prefix="away-", dir=disk)), self.storage, trial)
+        for older in Path(disk).glob(f"away-{trial}-*"):  # of a process that was killed
+            shutil.rmtree(older, ignore_errors=True)
+        away = Away(Path(tempfile.mkdtemp(prefix=f"away-{trial}-", dir=disk)), self.storage, trial)
         away.fetch()
         return away
 

@@ -76,7 +76,7 @@ def away(
 ) -> Alone:
     """A trial on a node that does not see the sweep's folder."""
     disk = root / node
-    disk.mkdir()
+    disk.mkdir(exist_ok=True)
     storage = storage or Storage(fs.PyFileSystem(Failing(last)), str(root / "sweep"), root / "command")
 
     class OnNode(Alone):
@@ -124,7 +124,9 @@ def same(sweep: SweepFolder, there: SweepFolder) -> None:
 def test_a_trial_away_leaves_in_the_sweeps_folder_what_one_there_leaves(
     tmp_path: Path, sweep: SweepFolder, there: SweepFolder, step: int | None
 ) -> None:
-    """Kills: files that are not brought, or stay on the node; files of an earlier state that stay in the folder."""
+    """Kills: files that are not brought, or stay on the node; files of an earlier state that stay in the folder; a
+    killed process's files that stay on the node."""
+    (tmp_path / "node/away-00000-killed").mkdir(parents=True)
     through(away(tmp_path, "node", step=step))
     same(sweep, there)
     folders = [one.run_folder("00000").path for one in (sweep, there)]
@@ -171,7 +173,7 @@ def test_a_trial_goes_on_elsewhere_from_whatever_part_was_brought(
     """Kills: a checkpoint that is brought before the rows that it vouches for, or after the one before is deleted; a
     record that says more than there is. What is lost last, old checkpoints that are to be deleted, stays."""
     lost, reports = away(tmp_path, "lost", changes), list[int]()
-    with pytest.raises(WriteError, match="No space left on device.*fedskew resume .*/command"):
+    with pytest.raises(WriteError, match=r"No space left on device.*fedskew resume .*/command"):
         while True:
             reports.append(lost.step()["round"])
     went_on = away(tmp_path, "other")
@@ -275,6 +277,27 @@ def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     for uri in ("nowhere://x", "relative/folder", f"file://{tmp_path}/file"):
         with pytest.raises(ConfigError, match=r"--storage=.*cannot be used.*name a folder that can be written"):
             Storage.at(uri, Path("sweep"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "refused"),
+    [
+        ("s3://me:secret@bucket/x", "holds a name or a password"),
+        ("s3://me@bucket", "holds a name or a password"),
+        ("abfss://account/x?region=r&sig=secret", "has sig behind its [?]"),
+        ("s3://bucket?access_key=a&%73ecret_key=secret", "has access_key, secret_key behind its [?]"),
+        ("gs://anonymous@bucket/x", None),
+        ("s3://bucket/me@home?region=r&scheme=http&endpoint_override=h:1&allow_bucket_creation=true", None),
+    ],
+)
+def test_what_may_be_a_secret_is_refused_in_a_storage_and_not_shown(uri: str, refused: str | None) -> None:
+    """Kills: a key or a signature in sweep.yaml, or in the sentence that refuses it; places that no key opens."""
+    if refused is None:
+        assert How(storage=uri).storage == uri
+        return
+    with pytest.raises(ConfigError, match=refused) as error:
+        How(storage=uri)
+    assert "=secret" not in str(error.value) and "secret@" not in str(error.value)
 
 
 @pytest.mark.long
