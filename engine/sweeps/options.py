@@ -33,11 +33,12 @@ class How:
         require(0 < self.limit_gb < math.inf, "--store-limit", self.limit_gb, "must be above 0 GB", "for example 20")
         place, _, query = (self.storage or "").partition("?")
         user, at, _ = place.partition("://")[2].partition("/")[0].rpartition("@")
-        rule, repair = "holds a name or a password, which sweep.yaml would show", "give them by variables or files"
-        require(not at or user == "anonymous", "--storage", "...", rule, repair)
+        secrets = "give keys by variables or files"
+        rule = "holds a name or a password, which sweep.yaml would show"
+        require(not at or user == "anonymous", "--storage", "...", rule, secrets)
         others = sorted({name for name, _ in parse_qsl(query, keep_blank_values=True)} - OPTIONS)
         rule = f"has {', '.join(others)} behind its ?, and sweep.yaml shows what is there"
-        require(not others, "--storage", "...", rule, f"only {', '.join(sorted(OPTIONS))} may be there; {repair}")
+        require(not others, "--storage", "...", rule, f"keep {', '.join(sorted(OPTIONS))} and {secrets}")
         if self.store is not None and self.reuse:
             check_store(self.store)
 
