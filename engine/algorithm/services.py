@@ -71,8 +71,8 @@ class Clients(Protocol):
         ``states`` says that ``fn`` reads ``view.state``, which then goes to where the client's function runs. That is
         no traffic, but may be much to read for every client and every pass.
         ``reduce``: ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; a function
-        merges two results into one, and must be associative: blocks are merged where they ran, so that no more than one
-        result per block exists at a time. All in client order, so the result does not depend on where clients ran.
+        merges two results into one, and must be associative: they are merged where they ran, along a binary tree over
+        the clients, so the result does not depend on where that was.
         """
         ...
 

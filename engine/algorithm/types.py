@@ -294,7 +294,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Pooled:
-    """A cohort's uploads as the server sees them. Means are float64, summed in client order.
+    """A cohort's uploads as the server sees them. Means are float64, summed along a binary tree over clients.
 
     Attributes:
         mean: the mean of each entry of the uploads, weighted by ``Algorithm.weight``

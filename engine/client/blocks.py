@@ -14,17 +14,18 @@ import numpy as np
 from engine.experiment.executor_policy import Executor
 
 BLOCKS = 4  # for each worker, at least: enough to balance them, few enough that dispatch costs little
+AT_LEAST = 16  # in a round: what single clients send or keep is held for one block
 TOGETHER = 32  # clients of a block that are trained in one pass, at most: from there on a step gains little
 
 
 def cut_blocks(cohort: Sequence[int], block: int | Literal["auto"], workers: int) -> list[tuple[int, ...]]:
     """Cut a cohort, in its order, into blocks for so many workers.
 
-    block: clients in each but the last. ``auto`` is the largest power of two that gives each worker four blocks: then
-    a block is a subtree of the cohort's tree, and its sum one vector.
+    block: clients in each but the last. ``auto`` is the largest power of two that gives each worker four blocks and
+    the round 16: then a block is a subtree of the cohort's tree, and its sum one vector.
     """
     if block == "auto":
-        block = 1 << max(len(cohort) // (BLOCKS * workers), 1).bit_length() - 1
+        block = 1 << max(len(cohort) // max(BLOCKS * workers, AT_LEAST), 1).bit_length() - 1
     return [tuple(cohort[first : first + block]) for first in range(0, len(cohort), block)]
 
 

@@ -10,7 +10,6 @@ What all blocks of a round share is received once, by :meth:`JobRunner.receive`,
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -234,11 +233,14 @@ class JobRunner:
         return scores
 
     @drawing_by_key
-    def map(self, job: MapJob, ids: tuple[int, ...], *states: Handle | None) -> Mapped:
-        """The job's function of each client in turn; the net is at the shared weights each time."""
+    def map(self, job: MapJob, ids: tuple[int, ...], first: int, *states: Handle | None) -> Mapped:
+        """The job's function of each client in turn; the net is at the shared weights each time.
+
+        first: the place of the first one among all that are asked.
+        """
         mapped = Mapped([], [])
         with_model = "weights" in self._shared
-        for number, stored in zip(ids, states, strict=True):
+        for place, (number, stored) in enumerate(zip(ids, states, strict=True), first):
             if with_model:
                 self.net.load(self._shared["weights"], self._shared["buffers"])
                 self.net.train(False)
@@ -260,11 +262,10 @@ class JobRunner:
                     round,
                 )
             mapped.floats_up.append(floats(result))
-            mapped.results.append(Part(bisect_left(job.clients, number), 1, at_rest(result)))
-        if job.merge is None:
-            return mapped
-        # In the host's memory, as whoever merges blocks does it: a card may round otherwise.
-        return replace(mapped, results=joined(mapped.results, job.merge))
+            mapped.results.append(Part(place, 1, at_rest(result)))
+            if job.merge is not None:  # in the host's memory, as blocks are merged: a card may round otherwise
+                mapped.results[:] = joined(mapped.results, job.merge)
+        return mapped
 
     @drawing_by_key
     def compute(self, job: ComputeJob) -> Tensors:

@@ -65,7 +65,6 @@ class MapJob:
     fn: Callable[[ClientView, Tensors], Tensors]
     context: Context
     merge: Merge | None = None  # two clients' results into one
-    clients: Sequence[int] = ()  # all that are asked, in their order
     stateful: bool = False  # whether the clients' states came along
     kinds: Mapping[str, Kind] = field(default_factory=dict)  # of these states' entries
 

@@ -112,7 +112,8 @@ class WeightedSum:
 
     def merge(self, other: WeightedSum) -> None:
         """Add the sum of other clients, which is gone afterwards."""
-        self._take(other.parts)
+        parts, other.parts = other.parts, []
+        self._take(parts)
 
     def whole(self) -> Subtotal:
         """Return the sum over a cohort whose clients are all in it, or left out; it is then the only part."""

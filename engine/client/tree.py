@@ -25,7 +25,7 @@ class Part(Generic[T]):
     places: int  # a power of two
     value: T | None  # none: these clients have failed
 
-    def joined(self, right: Part[T], join: Join[T]) -> Part[T]:
+    def with_right(self, right: Part[T], join: Join[T]) -> Part[T]:
         """Return the result of both's places; a client that failed leaves that of the others as it is."""
         here = [part.value for part in (self, right) if part.value is not None]
         value = join(here[0], here[1]) if len(here) == 2 else next(iter(here), None)
@@ -42,7 +42,7 @@ def joined(parts: Iterable[Part[T]], join: Join[T]) -> list[Part[T]]:
     done = list[Part[T]]()
     for part in sorted(parts, key=attrgetter("first")):
         while done and done[-1].is_left_half_with(part):
-            part = done.pop().joined(part, join)
+            part = done.pop().with_right(part, join)
         done.append(part)
     return done
 
@@ -51,5 +51,5 @@ def whole(parts: Iterable[Part[T]], join: Join[T]) -> T | None:
     """Return what has come of a cohort of which all parts are there; places behind its last client join nothing."""
     total = Part[T](0, 0, None)
     for part in reversed(joined(parts, join)):
-        total = part.joined(total, join)
+        total = part.with_right(total, join)
     return total.value

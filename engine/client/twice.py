@@ -65,6 +65,8 @@ def compared(
     if time.perf_counter() - began > LONG:
         return [], ""
     second, of_same_weights = trial(1)
+    if first_other(numbers, _numbers(first, scores)):
+        raise RunError(f"{who} writes into what an earlier client has sent, which is added later; send a new tensor")
     scores, other = ({"score": bits(one)} for one in (scores, of_same_weights))
     doubt = check_same(who, "the test of the same weights", scores, other, reached, certain)
     doubt = check_same(who, "a client's round", numbers, _numbers(*trial(0)), reached, certain) or doubt

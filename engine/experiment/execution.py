@@ -67,8 +67,8 @@ class Execution(Section):
     block: Annotated[
         Literal["auto"] | Annotated[int, Ge(1)],
         Doc(
-            "clients per block at most; auto: what gives each actor, or worker of this process, four blocks, and half "
-            "of the cohort, up to 32, where a block is trained in one pass: there alone it changes bits"
+            "clients per block at most; auto: what gives each actor, or worker of this process, four blocks and the "
+            "round 16; where a block is trained in one pass, half of the cohort, up to 32: there alone it changes bits"
         ),
     ] = "auto"
     lanes: Annotated[

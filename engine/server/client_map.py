@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -68,21 +69,24 @@ class EveryClient:
     ) -> Tensors:
         ours, federation = self._exchanges, self._exchanges.federation
         population, merge = federation.population, _sum_of if reduce == "sum" else reduce
+        blocks = federation.blocks(population.clients, together=False)
         calls = [
             Call(
                 label="clients " + ", ".join(map(str, ids)),
-                args=(ids,),
+                args=(ids, first),
                 cost=float(population.sizes[list(ids)].sum()),
                 states=tuple(self._read_states(ids)) if states else (None,) * len(ids),
             )
-            for ids in federation.blocks(population.clients, together=False)
+            for first, ids in zip(accumulate(map(len, blocks), initial=0), blocks, strict=False)
         ]
-        job = MapJob(fn, self._context, None if merge == "stack" else merge, population.clients, states, self._kinds)
+        job = MapJob(fn, self._context, None if merge == "stack" else merge, states, self._kinds)
         parts, down, numbers = list[Part[Tensors]](), self._count_new(shared), dict[int, tuple[int, int]]()
         results = federation.pool.run("map", shared, job, calls, what="a pass over every client")
         for call, mapped in zip(calls, results, strict=True):
             numbers |= {client: (up, down) for client, up in zip(call.args[0], mapped.floats_up, strict=True)}
-            parts = [*parts, *mapped.results] if merge == "stack" else joined([*parts, *mapped.results], merge)
+            parts += mapped.results
+            if merge != "stack":
+                parts = joined(parts, merge)
         self._passes += 1
         ours.record(self._stage, self._context.round, self._when, self._passes, numbers)
         if merge != "stack":
@@ -101,8 +105,10 @@ class EveryClient:
 
 def _sum_of(left: Tensors, right: Tensors) -> Tensors:
     """Add answers, in float64; what one of them has not is as the other has it."""
-    both = {name: left[name].double() + right[name].double() for name in left if name in right}
-    return {name: tensor.double() for name, tensor in (left | right).items()} | both
+    return {
+        name: tensor.double() + right[name].double() if name in left and name in right else tensor.double()
+        for name, tensor in (right | left).items()
+    }
 
 
 class ServerSide:

@@ -19,7 +19,7 @@ from engine.record.numerics import hardware_of, numerics
 from engine.worker.pool import Call, Pool
 from engine.worker.thread_count import workers_of
 
-AHEAD = 16  # calls whose results may wait for one before them
+AHEAD = 16  # or two for each worker: calls whose results may wait for one before them
 
 
 class InProcessPool(Pool):
@@ -57,7 +57,7 @@ class InProcessPool(Pool):
         threads: ThreadPoolExecutor, work: Callable[[int, Call], Any], calls: Sequence[Call], workers: int
     ) -> Iterator[Any]:
         """Yield the results of ``calls`` in order; the longest of the next ones starts first, on any idle worker."""
-        idle = SimpleQueue[int]()
+        idle, ahead = SimpleQueue[int](), max(AHEAD, 2 * workers)
         for number in range(workers):
             idle.put(number)
 
@@ -68,14 +68,14 @@ class InProcessPool(Pool):
             finally:
                 idle.put(number)
 
-        first = sorted(range(min(AHEAD, len(calls))), key=lambda index: (-calls[index].cost, index))
+        first = sorted(range(min(ahead, len(calls))), key=lambda index: (-calls[index].cost, index))
         futures = {index: threads.submit(work_of_idle, calls[index]) for index in first}
         try:
             for index in range(len(calls)):
                 result = futures[index].result()
                 del futures[index]
-                if index + AHEAD < len(calls):
-                    futures[index + AHEAD] = threads.submit(work_of_idle, calls[index + AHEAD])
+                if index + ahead < len(calls):
+                    futures[index + ahead] = threads.submit(work_of_idle, calls[index + ahead])
                 yield result
         finally:  # of a run that is interrupted nothing goes on behind its back
             for future in futures.values():

@@ -2,7 +2,7 @@
 
 A pool gets a list of calls to one method of :class:`~engine.client.jobs.JobRunner` and yields their results in the
 order of the calls, whatever order they finish in. Since each result is yielded as soon as those before it are there,
-a driver adds while workers train, and holds few results at once. The pools: ``in_process.py`` and ``ray/pool.py``.
+a driver takes it in while workers train, and holds few at once. The pools: ``in_process.py`` and ``ray/pool.py``.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Scheduler:
 
     def again(self, calls: Sequence[int]) -> None:
         """Take note that calls which came back have to be sent again: they are the next."""
-        self._waiting += reversed(calls)
+        self._waiting.extend(reversed(calls))
 
     def one_at_a_time(self, actor: int) -> None:
         """Send an actor one call batch at a time from now on."""

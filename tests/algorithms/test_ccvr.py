@@ -169,8 +169,8 @@ def test_a_client_sends_its_present_classes_and_nothing_else(tmp_path: Path) -> 
     ids = tuple(driver.federation.population.clients)
     for least, diagonal, words in ((1, False, 1 + D + D * (D + 1) // 2), (3, False, 153), (1, True, 1 + 2 * D)):
         ask = partial(class_moments, classes=range(C), least=least, diagonal=diagonal, power=1.0)
-        job = MapJob(ask, context_of(driver, 2), merge, ids)
-        mapped = worker.map(job, ids, *(None for _ in ids))
+        job = MapJob(ask, context_of(driver, 2), merge)
+        mapped = worker.map(job, ids, 0, *(None for _ in ids))
         counts = [np.bincount(labels[parts_of(SPLIT).clients[client]], minlength=C) for client in ids]
         assert mapped.floats_up == [int((count >= least).sum()) * words for count in counts]
         merged = whole(mapped.results, merge)

@@ -92,7 +92,7 @@ def test_blocks_are_the_cohort_in_order(clients: int, block: Any, workers: int) 
     assert len(together) == (-(-clients // most) if clients else 0)
     if block == "auto":
         apart = [len(ids) for ids in cut_blocks(cohort, block, workers)]
-        assert len(apart) >= min(clients, 4 * workers) and len(apart) <= max(8 * workers, 0) + 1
+        assert len(apart) >= min(clients, max(4 * workers, 16)) and len(apart) <= 2 * max(4 * workers, 16) + 1
         assert all(length.bit_count() == 1 for length in apart[:-1])
 
 
@@ -108,9 +108,9 @@ def test_blocks_are_the_cohort_in_order(clients: int, block: Any, workers: int) 
         (65, True, [22, 22, 21]),
         (100, True, [25] * 4),
         (10, False, [1] * 10),
-        (50, False, [4] * 12 + [2]),
-        (57, False, [4] * 14 + [1]),
-        (100, False, [8] * 12 + [4]),
+        (50, False, [2] * 25),
+        (57, False, [2] * 28 + [1]),
+        (100, False, [4] * 25),
     ],
 )
 def test_auto(clients: int, together: bool, lengths: list[int]) -> None:

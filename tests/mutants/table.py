@@ -543,8 +543,8 @@ CLIENT = (
     ),
     mutant(
         "clients that all weigh the same in a sum",
-        "self.uploads[name].add_(tensor, alpha=other.factor)",
-        "self.uploads[name].add_(tensor)",
+        "total.add_(tensor, alpha=factor)",
+        "total.add_(tensor)",
         "test_golden.py::test_sum_of_two_clients_by_hand",
         "test_golden.py::test_one_full_step_of_all_is_one_central_step",
     ),
@@ -573,10 +573,28 @@ CLIENT = (
         "test_workers.py::test_a_worker_alters_nothing_that_others_read",
     ),
     mutant(
-        "a sum that goes on in the first block's",
-        "own = other.clients > 1  # a sum",
-        "own = False  # a sum",
-        "test_sums.py::test_nothing_that_is_added_is_written_to",
+        "a sum that goes on in a client's upload",
+        "return self.clients > 1",
+        "return self.clients > 0",
+        "test_sums.py::test_what_a_client_sent_is_not_written_to",
+    ),
+    mutant(
+        "neighbours that are no halves of a subtree",
+        "first_of_both = self.first % (2 * self.places) == 0",
+        "first_of_both = True",
+        "test_sums.py::test_no_cut_no_order_and_no_tree_changes_a_bit",
+    ),
+    mutant(
+        "a product that a card rounds once and a processor twice",
+        "if factor == 1 or (tensor.dtype is torch.float32 and factor == int(factor) < EXACT):",
+        "if True:",
+        "test_sums.py::test_the_sum_is_the_trees",
+    ),
+    mutant(
+        "a sum of two that is lost with the actor that was to add it",
+        "self._pairs.append((addition.left, addition.right))",
+        "pass",
+        "test_resilient_calls.py::test_any_course_ends",
     ),
     mutant(
         "a frozen body whose statistics move",

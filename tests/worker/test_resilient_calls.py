@@ -93,7 +93,7 @@ class Actor:
         ref = Ref(float("inf"))
         if fate is not None and not self.dead:
             self.busy_until = max(self.busy_until, self.world.now) + fate[0]
-            reply = CallMeasure(fate[0], [1] * len(values), 0, "cpu"), values
+            reply = CallMeasure(fate[0], [1] * len(values), "cpu"), values
             ref = Ref(self.busy_until, reply, fate[1])
             if fate[1] is not None:  # whatever comes after it comes to the same
                 self.dead, self.error = True, fate[1]
@@ -145,7 +145,7 @@ class World:
         ready = [ref for ref in refs if ref.at <= self.now][:num_returns]
         return ready, [ref for ref in refs if ref not in ready]
 
-    def get(self, ref: Ref) -> Any:
+    def get(self, ref: Ref, timeout: float = 0.0) -> Any:
         assert ref.at <= self.now
         if ref.error is not None:
             raise ref.error

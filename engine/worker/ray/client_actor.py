@@ -82,12 +82,12 @@ class ClientActor:
                 padding = [None] * (call.returned_states - len(value.states))  # Ray is told the number beforehand
                 new_states += [*value.states.values(), *padding]
                 value.states = dict.fromkeys(value.states)
-            sizes.append(size_of(value))
             if call.sum_apart:
                 sums.append(value.sum)
                 value.sum = WeightedSum()
+            sizes.append(size_of(value))
             values.append(value)
-        measure = CallMeasure(time.perf_counter() - began, sizes, sum(map(size_of, sums)), self._kind)
+        measure = CallMeasure(time.perf_counter() - began, sizes, self._kind)
         apart = [*sums, *new_states]
         return ((measure, values), *apart) if apart else (measure, values)
 

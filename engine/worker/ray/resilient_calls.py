@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -94,7 +94,7 @@ class CallRun:
         for number in actors.numbers:
             if actors[number].node in actors.low_memory:
                 self._scheduler.one_at_a_time(number)
-        self._attempts = [0] * len(calls)
+        self._attempts = Counter[Hashable]()  # that failed, of calls and additions
         self._add_apart = add_apart
         self._sums = SumTree(len(calls))
         self._yielded = 0  # results
@@ -261,7 +261,7 @@ class CallRun:
         cost = sum(self._calls[index].cost for index in sent.calls)
         self._measurements.rates.add(self._method, measure.kind, measure.seconds, cost)
         self._measurements.result_bytes[self._method] = measure.sizes[-1]
-        self._watch.bytes_in += sum(measure.sizes) - measure.apart
+        self._watch.bytes_in += sum(measure.sizes)
         handles = iter(sent.handles)
         if self._add_apart:
             for index, ref in zip(sent.calls, islice(handles, len(sent.calls)), strict=True):
@@ -285,24 +285,29 @@ class CallRun:
                 continue
             try:
                 with self._watch("transfer"):
-                    total: WeightedSum = from_wire(ray.get(whole.ref))
+                    patience = min(self._deadline.left(), self._execution.block_timeout)
+                    total: WeightedSum = from_wire(ray.get(whole.ref, timeout=max(patience, 0)))
                 self._watch.bytes_in += total.nbytes
                 return total
-            except ray.exceptions.ObjectLostError:
+            except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
+                self._deadline.check(f"{self._what}: the sum of the uploads")
                 self._again(self._sums.forget_whole(), SUM_LOST)
 
     # --- losses -----------------------------------------------------------------------------------------
 
     def _lost(self, number: int, reason: str) -> None:
         """Replace a dead actor and queue its blocks again."""
-        for addition in self._sums.of(number):
-            self._count(addition.left.first, reason)
+        additions = self._sums.of(number)
         calls = self._recall(number)
         self._actors.replace(number)
         for index in calls:
-            self._count(index, reason)
+            self._count(index, self._calls[index].label, reason)
             label = self._calls[index].label
             log.warning("%s: %s; %s will run again on a new actor", self._what, reason, label)
+        for one in additions:
+            self._count((one.left.first, one.left.places), "adding uploads", reason)
+        if additions and not calls:
+            log.warning("%s: %s; its additions will run again", self._what, reason)
 
     def _recall(self, number: int) -> list[int]:
         """The calls that were on an actor; they wait to be sent again."""
@@ -314,16 +319,16 @@ class CallRun:
     def _again(self, calls: Sequence[int], reason: str) -> None:
         """Queue calls again which had come back."""
         for index in calls:
-            self._count(index, reason)
+            self._count(index, self._calls[index].label, reason)
         log.warning("%s: %s; %d blocks will run again", self._what, reason, len(calls))
         self._scheduler.again(calls)
 
-    def _count(self, index: int, reason: str) -> None:
-        """Count a failed attempt at a call; raise :class:`RunError` if it was the last that it has."""
-        self._attempts[index] += 1
-        if self._attempts[index] > self._execution.retries:
+    def _count(self, what: Hashable, label: str, reason: str) -> None:
+        """Count a failed attempt at a call or an addition; raise :class:`RunError` if it was the last that it has."""
+        self._attempts[what] += 1
+        if self._attempts[what] > self._execution.retries:
             raise RunError(
-                f"{self._what}: {self._calls[index].label} failed {self._attempts[index]} times, last because "
+                f"{self._what}: {label} failed {self._attempts[what]} times, last because "
                 f"{reason}; look into the actor's memory and node, or raise execution.retries or "
                 "execution.block_timeout"
             )

@@ -7,8 +7,6 @@ Pure: it knows no Ray. Sums are added along a tree over the calls; which two are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from operator import attrgetter
 from typing import Any
 
 from engine.client.tree import Part
@@ -38,23 +36,23 @@ class SumTree:
 
     def __init__(self, calls: int) -> None:
         self._calls = calls
-        self._parts: list[Part[RemoteSum]] = []
+        self._parts: dict[tuple[int, int], Part[RemoteSum]] = {}  # by first call and number of calls
+        self._pairs: list[tuple[Part[RemoteSum], Part[RemoteSum]]] = []  # that are to be added
         self.additions: dict[Any, Addition] = {}  # by the reference to the reply
 
     def put(self, first: int, places: int, total: RemoteSum) -> None:
         """Take in the sum of ``places`` calls from ``first`` on."""
         while first and first + places >= self._calls and first % (2 * places) == 0:
             places *= 2  # there is no call behind it that it could wait for
-        self._parts.append(Part(first, places, total))
+        part, other = Part(first, places, total), self._parts.pop((first ^ places, places), None)
+        if other is None:
+            self._parts[first, places] = part
+        else:
+            self._pairs.append((part, other) if first < other.first else (other, part))
 
     def take_pair(self) -> tuple[Part[RemoteSum], Part[RemoteSum]] | None:
         """Take out two sums that are to be added; None where there are no neighbours yet."""
-        self._parts.sort(key=attrgetter("first"))
-        for left, right in pairwise(self._parts):
-            if left.is_left_half_with(right):
-                self._parts = [part for part in self._parts if part not in (left, right)]
-                return left, right
-        return None
+        return self._pairs.pop() if self._pairs else None
 
     def is_last(self, left: Part[RemoteSum]) -> bool:
         """Return whether the sum of this and the one after it is that of all calls."""
@@ -74,20 +72,20 @@ class SumTree:
         for reply, addition in [*self.additions.items()]:
             if addition.actor == actor:
                 del self.additions[reply]
-                self._parts += [addition.left, addition.right]
+                self._pairs.append((addition.left, addition.right))
 
     def forget(self, reply: Any) -> list[int]:
-        """Return the calls whose sums were to be added, which are lost."""
+        """Return the calls whose sums were to be added; one of the two is lost, and both are made again."""
         addition = self.additions.pop(reply)
         return [call for part in (addition.left, addition.right) for call in self._within(part)]
 
     def whole(self) -> RemoteSum | None:
         """Return the sum of all calls, if it is there."""
-        return next((part.value for part in self._parts if part.first == 0 and part.places >= self._calls), None)
+        return next((part.value for part in self._parts.values() if part.places >= self._calls), None)
 
     def forget_whole(self) -> list[int]:
         """Return all calls, whose sum is lost."""
-        self._parts = []
+        self._parts.clear()
         return [*range(self._calls)]
 
     def _within(self, part: Part[RemoteSum]) -> range:

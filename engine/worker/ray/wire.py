@@ -30,8 +30,7 @@ class CallMeasure(NamedTuple):
     """What an actor measured of a call batch, sent before the batch's values."""
 
     seconds: float  # of work
-    sizes: list[int]  # bytes of each value, its sum's among them
-    apart: int  # bytes of sums that stay where they are
+    sizes: list[int]  # bytes of each value, as it comes to the driver
     kind: str  # the actor's device class
 
 
