@@ -318,6 +318,7 @@ def test_a_sweep_is_kept_in_object_storage(tmp_path: Path, there: SweepFolder, m
         command.bring("00000")
         same(command, there)
         assert storage.trials() == ["00000"]
+        assert command.digest_there() is None
         other = Kept(tmp_path / "other", storage)
         other.bring_all()
         same(other, there)
