@@ -6,6 +6,8 @@ FedskewError            anything the command line shows without a traceback
 ├── ResourceError       cluster or disk lack what was asked     (exit code 2)
 │   └── WriteError      a file cannot be written
 ├── RunFolderError      a run folder is not what it should be   (exit code 2)
+│   ├── Busy            another process writes there
+│   └── StoreError      a store cannot be read or written
 └── RunError            a run that had started cannot go on     (exit code 1)
     ├── ClientError     one client's round failed
     ├── MemoryShort     a worker runs out of memory
@@ -82,6 +84,10 @@ class WriteError(ResourceError):
 
 class RunFolderError(FedskewError):
     """A run folder of another experiment, or one that cannot be read."""
+
+
+class Busy(RunFolderError):
+    """A run folder that another process writes to."""
 
 
 class StoreError(RunFolderError):

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from engine.base.errors import DataError, RunFolderError, WriteError
+from engine.base.errors import Busy, DataError, RunFolderError, WriteError
 from engine.base.opening import NotAFile, regular
 
 ASIDE = ".damaged"  # ends the name of what was put out of the way, since it cannot be read
@@ -116,13 +116,13 @@ def set_aside(path: Path) -> Path:
 def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock ``path``, a file in the folder that it guards, after waiting for it up to ``patience`` seconds.
 
-    Raises :class:`RunFolderError` if another process still holds it, or where the file system has no locks. The kernel
-    releases a dead process's locks.
+    Raises :class:`Busy` if another process still holds it, and :class:`RunFolderError` where the file system has no
+    locks. The kernel releases a dead process's locks.
     """
     deadline = time.monotonic() + patience
     while (file := _held(path)) is None:
         if time.monotonic() >= deadline:
-            raise RunFolderError(f"{path.parent} is being written by another process; wait for it or end it")
+            raise Busy(f"{path.parent} is being written by another process; wait for it or end it")
         time.sleep(0.2)
     with file:
         yield

@@ -8,10 +8,12 @@ from the checkpoint before or computes anew. Where the user keeps the sweep, the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from engine.base import safe_yaml
 from engine.base.files import writing
 from engine.base.opening import read_bytes
 from engine.base.owned import clear, owned
@@ -37,7 +39,7 @@ class Away(SweepFolder):
     def fetch(self) -> None:
         """Put what the storage has of the trial in the place of what is here."""
         folder = self.path / self._trial
-        with writing(folder):
+        with writing(self._storage.folder):
             folder.mkdir(parents=True, exist_ok=True)
             clear(folder, RUN)
             self._storage.fetch(self._trial, folder)
@@ -56,7 +58,7 @@ class Away(SweepFolder):
         found = self._stamps()
         gone = [name for name in self._sent if name not in found]
         saved = [name for name in gone if CHECKPOINTS in name]
-        with writing(Path(self._storage.path)):
+        with writing(self._storage.folder):
             self._storage.delete(name for name in gone if name not in saved)  # rows that are in other files by now
             for name in found:
                 if self._sent.get(name) != found[name]:
@@ -104,6 +106,14 @@ class Kept(SweepFolder):
         with writing(self.path):
             self.storage.write(name, read_bytes(self.path / name))
 
+    def digest_there(self) -> str | None:
+        """Return the digest of the sweep in the storage, "unreadable" for a damaged one; None if there is none."""
+        content = self.storage.read("sweep.yaml")
+        try:
+            return None if content is None else str(safe_yaml.parse(content.decode())["digest"])
+        except (KeyError, TypeError, ValueError):
+            return "unreadable"
+
     def bring(self, trial: str) -> None:
         Away(self.path, self.storage, trial).fetch()
 
@@ -111,11 +121,19 @@ class Kept(SweepFolder):
         """Make folder and storage alike: what an earlier process has left in one of them, perhaps on another node."""
         for name in ("sweep.yaml", PLAN):
             self.storage.fetch(name, self.path / name)
-        there = self.storage.trials()
-        for trial in there:
-            record = self.record(trial)
-            if record is None or not record.ended:
+        for trial in sorted({*self.storage.trials(), *(path.name for path in (self.path / "trials").glob("*/"))}):
+            there, record = self._status_there(trial), self.record(trial)
+            # A failed one may have gone on elsewhere since.
+            done_here = record is not None and record.status in ("finished", "stopped")
+            if there is None or (done_here and there == "running"):
+                Away(self.path, self.storage, trial).send()
+            elif not done_here:
                 self.bring(trial)
-        for path in (self.path / "trials").glob("*/"):
-            if path.name not in there:
-                Away(self.path, self.storage, path.name).send()
+
+    def _status_there(self, trial: str) -> str | None:
+        """Return a trial's status in the storage; None where it has not come there whole: its record is sent last."""
+        content = self.storage.read(f"trials/{trial}/{RECORD}")
+        try:
+            return None if content is None else json.loads(content)["status"]
+        except (KeyError, TypeError, ValueError):  # it is cut off
+            return "running"

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from engine.base.errors import require
 from engine.record.store import check_store
 
 MODES = ("auto", "inside", "nested")
+OPTIONS = {"region", "scheme", "endpoint_override", "allow_bucket_creation"}  # of a storage; none is a secret
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,14 @@ class How:
         require(self.mode in MODES, "--mode", self.mode, "is not a mode", "use auto, inside or nested")
         require(self.concurrent is None or self.concurrent >= 1, "--concurrent", self.concurrent, "must be at least 1")
         require(0 < self.limit_gb < math.inf, "--store-limit", self.limit_gb, "must be above 0 GB", "for example 20")
-        rule, repair = "holds a name or a password, which sweep.yaml would show", "give them by variables or files"
-        require("@" not in (self.storage or ""), "--storage", "...", rule, repair)
+        place, _, query = (self.storage or "").partition("?")
+        user, at, _ = place.partition("://")[2].partition("/")[0].rpartition("@")
+        secrets = "give keys by variables or files"
+        rule = "holds a name or a password, which sweep.yaml would show"
+        require(not at or user == "anonymous", "--storage", "...", rule, secrets)
+        others = sorted({name for name, _ in parse_qsl(query, keep_blank_values=True)} - OPTIONS)
+        rule = f"has {', '.join(others)} behind its ?, and sweep.yaml shows what is there"
+        require(not others, "--storage", "...", rule, f"keep {', '.join(sorted(OPTIONS))} and {secrets}")
         if self.store is not None and self.reuse:
             check_store(self.store)
 

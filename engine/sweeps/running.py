@@ -268,12 +268,14 @@ def _brought(named: NamedSweep, out: Path | None, how: How) -> SweepFolder:
     folder = SweepFolder.for_sweep(named, out)
     if how.storage is None:
         return folder
-    kept = Kept(folder.path, Storage.at(how.storage, folder.path.resolve().name))
+    kept = Kept(folder.path, Storage.at(how.storage, folder.path))
     with writing(kept.path):
+        found = kept.digest_there()
+        rule = f"holds another sweep in {kept.storage.path} ({found}, this one is {named.digest})"
+        require(found in (None, named.digest), "--storage", how.storage, rule, "name another folder by it or by --out")
         kept.path.mkdir(parents=True, exist_ok=True)
         with locked(kept.path / ".lock"):
             kept.bring_all()
-    SweepFolder.for_sweep(named, kept.path)  # refuses another sweep that is kept there
     return kept
 
 
@@ -295,7 +297,7 @@ def _storage(job: Job, folder: SweepFolder, address: str | None, told: Observers
     for mark, then in marks.items():
         if lost := node_files.strangers(mark):
             told.tell("on_message", f"{len(lost)} of {others} other nodes, {lost[0]}, do not see {mark.parent}: {then}")
-    reached = kept or Storage(node_files.of_this_node(), str(job.folder))
+    reached = kept or Storage(node_files.of_this_node(), str(job.folder), job.folder)
     return replace(reached, marks={mark: node_files.identity(mark) for mark in marks})
 
 

@@ -24,21 +24,23 @@ class Storage:
 
     files: fs.FileSystem
     path: str
+    folder: Path  # the sweep's on the node of the command, which a resume names
     # Files by which a node knows that it sees the folders that they are in, and uses these.
     marks: Mapping[Path, Identity | None] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, uri: str, name: str) -> Storage:
-        """Open the folder ``name`` in the folder ``uri``; raises :class:`ConfigError` where it cannot be made."""
+    def at(cls, uri: str, folder: Path) -> Storage:
+        """Open the folder in ``uri`` with the name of ``folder``; raises :class:`ConfigError` if it cannot be made."""
         try:
-            files, path = fs.FileSystem.from_uri(uri)
-            files.create_dir(f"{path}/{name}")
+            files, above = fs.FileSystem.from_uri(uri)
+            path = f"{above}/{folder.resolve().name}"
+            files.create_dir(path)
         except (OSError, pa.ArrowException, ImportError, ValueError) as error:
             rule = f"cannot be used ({error})"
             raise ConfigError(
                 "--storage", uri, rule, "name a folder that can be written, as s3://bucket/folder"
             ) from None
-        return cls(files, f"{path}/{name}")
+        return cls(files, path, folder)
 
     def is_seen(self, mark: Path) -> bool:
         """Return whether this node sees the folder that has the file ``mark``."""
@@ -48,6 +50,12 @@ class Storage:
         """List the trials that it has anything of."""
         found = self.files.get_file_info(fs.FileSelector(f"{self.path}/trials", allow_not_found=True))
         return sorted(one.base_name for one in found)
+
+    def read(self, name: str) -> bytes | None:
+        """Read a file; None if it is not there."""
+        with suppress(FileNotFoundError), self.files.open_input_stream(f"{self.path}/{name}") as stream:
+            return stream.read()
+        return None
 
     def fetch(self, name: str, target: Path) -> None:
         """Copy a file or a folder to this node; nothing if it is not there."""

@@ -28,7 +28,7 @@ with uncollected():  # each trial is a process of its own
     from ray import tune
     from ray.exceptions import RayError
 
-    from engine.base.errors import FedskewError, ResourceError, RunError, StoreError
+    from engine.base.errors import Busy, FedskewError, ResourceError, RunError, StoreError
     from engine.base.files import writing
     from engine.base.opening import read_text
     from engine.base.owned import move, remove
@@ -53,7 +53,7 @@ with uncollected():  # each trial is a process of its own
 log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them
 # What may be different at the next try: Tune starts the trial again, from its last checkpoint.
-PASSING = (OSError, RayError, ResourceError, StoreError, torch.OutOfMemoryError)
+PASSING = (OSError, RayError, Busy, ResourceError, StoreError, torch.OutOfMemoryError)
 LOCK_SECONDS = 60.0  # that a trial waits for the process that ran it before, on a node that was lost
 
 
@@ -92,7 +92,9 @@ class Job:
         """Return the sweep's folder, or one of the trial in the folder ``disk`` of a node that does not see that."""
         if self.storage is None or self.storage.is_seen(self.mark):
             return SweepFolder(self.folder)
-        away = Away(Path(tempfile.mkdtemp(prefix="away-", dir=disk)), self.storage, trial)
+        for older in Path(disk).glob(f"away-{trial}-*"):  # of a process that was killed
+            shutil.rmtree(older, ignore_errors=True)
+        away = Away(Path(tempfile.mkdtemp(prefix=f"away-{trial}-", dir=disk)), self.storage, trial)
         away.fetch()
         return away
 
@@ -119,12 +121,14 @@ class Trial(tune.Trainable):
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._end()
+        self.cleanup()
         self._begin(new_config)
         return True
 
     def cleanup(self) -> None:
         self._end()
+        if isinstance(self._sweep, Away):
+            shutil.rmtree(self._sweep.path, ignore_errors=True)
 
     # --- a trial's life -----------------------------------------------------------------------------------
 
@@ -145,8 +149,6 @@ class Trial(tune.Trainable):
             with suppress(FedskewError):
                 self._local.close()
         self._local = None
-        if isinstance(self._sweep, Away):
-            shutil.rmtree(self._sweep.path, ignore_errors=True)
 
     def step(self) -> dict[str, Any]:
         try:

@@ -68,6 +68,11 @@ class Shown(JupyterMixin):
         self._logged = time.monotonic()
         self._cell: Any = None
 
+    @property
+    def is_log(self) -> bool:
+        """Whether lines alone are shown, and no content."""
+        return self._live is None and not self.in_notebook
+
     def __rich__(self) -> RenderableType:
         return self._content
 

@@ -35,6 +35,7 @@ WORDS = [
     sweep("a storage of no kind", f"{FEDPROX} --storage nowhere://bucket"),
     sweep("a storage where nothing can be", f"{FEDPROX} --storage file:///proc/nowhere"),
     sweep("a storage with a password", f"{FEDPROX} --storage s3://me:secret@bucket/sweeps"),
+    sweep("a storage with a signature", f"{FEDPROX} --storage abfss://account/sweeps?region=x&sig=secret"),
     sweep("a sweep where nothing can be", f"{FEDPROX} --out /proc/nowhere"),
     sweep("no seed", f"{FEDPROX} seeds=[]"),
     sweep("a seed twice", f"{FEDPROX} seeds=[1,1]"),

@@ -40,9 +40,10 @@ class Log:
 
 
 def test_a_sweep_has_a_line_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: nothing until the end; a line for each report, or broken at the console's width; time left that counts
-    the trials of an earlier process as if they had just been computed."""
+    """Kills: nothing until the end; a table that nobody sees; a line for each report, or broken at the console's width;
+    time left that counts the trials of an earlier process as if they had just been computed."""
     log = Log(monkeypatch)
+    monkeypatch.setattr(LiveTable, "_table", None)
     table = LiveTable(log.console)
     named, mode = NamedSweep("own", "laptop", (), "", grid("laptop")), Mode("inside", 0, ({"CPU": 1.0},), 1, "asked")
     table.on_start(SweepStart(named, SweepFolder(tmp_path), 8, 2, 1, mode, 8))

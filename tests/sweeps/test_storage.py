@@ -11,17 +11,21 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from engine.base.errors import ConfigError, RunFolderError, StoreError, WriteError
+from engine.base.errors import Busy, ConfigError, RunFolderError, StoreError, WriteError
 from engine.record import wholeness
+from engine.record.columns import HOW_IT_WENT
 from engine.sweeps.away import Kept
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.named import load
+from engine.sweeps.options import How
+from engine.sweeps.running import run_sweep
 from engine.sweeps.storage import Storage
+from tests.support import small_sweeps
 from tests.support.small_sweeps import Alone, base
 
 TABLES = ("rounds", "clients", "evaluations", "failures", "exchanges")
 EXPERIMENT = base(**{"execution.actors": 0, "checkpoint.every": 1})
 CHANGES = 27  # that a trial makes to the storage
-OWN = ["seconds", "evaluation_seconds"]  # columns that say how long something took
 
 
 class Failing(fs.FileSystemHandler):
@@ -67,16 +71,18 @@ class Failing(fs.FileSystemHandler):
     delete_dir = delete_dir_contents = delete_root_dir_contents = move = copy_file = open_append_stream = None  # type: ignore
 
 
-def away(root: Path, node: str, last: float = 1e9, step: int | None = 2, storage: Storage | None = None) -> Alone:
+def away(
+    root: Path, node: str, last: float = 1e9, step: int | None = 2, storage: Storage | None = None, **fields: Any
+) -> Alone:
     """A trial on a node that does not see the sweep's folder."""
     disk = root / node
-    disk.mkdir()
-    storage = storage or Storage(fs.PyFileSystem(Failing(last)), str(root / "sweep"))
+    disk.mkdir(exist_ok=True)
+    storage = storage or Storage(fs.PyFileSystem(Failing(last)), str(root / "sweep"), root / "command")
 
     class OnNode(Alone):
         logdir = str(disk)
 
-    return OnNode(root / "nowhere", EXPERIMENT, step, storage=storage)
+    return OnNode(root / "nowhere", EXPERIMENT, step, storage=storage, **fields)
 
 
 def through(trial: Alone) -> None:
@@ -87,7 +93,7 @@ def through(trial: Alone) -> None:
 
 def rows(folder: SweepFolder) -> list[Any]:
     run = folder.run_folder("00000")
-    return [run.frame(table).drop(columns=OWN, errors="ignore") for table in TABLES]
+    return [run.frame(table).drop(columns=HOW_IT_WENT, errors="ignore") for table in TABLES]
 
 
 @pytest.fixture
@@ -118,7 +124,9 @@ def same(sweep: SweepFolder, there: SweepFolder) -> None:
 def test_a_trial_away_leaves_in_the_sweeps_folder_what_one_there_leaves(
     tmp_path: Path, sweep: SweepFolder, there: SweepFolder, step: int | None
 ) -> None:
-    """Kills: files that are not brought, or stay on the node; files of an earlier state that stay in the folder."""
+    """Kills: files that are not brought, or stay on the node; files of an earlier state that stay in the folder; a
+    killed process's files that stay on the node."""
+    (tmp_path / "node/away-00000-killed").mkdir(parents=True)
     through(away(tmp_path, "node", step=step))
     same(sweep, there)
     folders = [one.run_folder("00000").path for one in (sweep, there)]
@@ -141,6 +149,21 @@ def test_a_run_sends_each_checkpoint_that_it_comes_to(
     trial.cleanup()
 
 
+def test_a_trial_away_goes_on_from_a_checkpoint_of_its_own(
+    tmp_path: Path, sweep: SweepFolder, there: SweepFolder
+) -> None:
+    """Kills: a population's trial that is taken for a copy of another one, since its node has nothing of it."""
+    trial = away(tmp_path, "node", mutable=("local.lr",))
+    trial.step()
+    (saved := tmp_path / "saved").mkdir()
+    trial.save_checkpoint(str(saved))
+    trial.reset_config({"local.lr": EXPERIMENT.local.lr})
+    trial.load_checkpoint(saved)
+    through(trial)
+    same(sweep, there)
+    assert list((tmp_path / "node").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "changes", [one if one % 5 == 3 else pytest.param(one, marks=pytest.mark.long) for one in range(CHANGES)]
 )
@@ -150,7 +173,7 @@ def test_a_trial_goes_on_elsewhere_from_whatever_part_was_brought(
     """Kills: a checkpoint that is brought before the rows that it vouches for, or after the one before is deleted; a
     record that says more than there is. What is lost last, old checkpoints that are to be deleted, stays."""
     lost, reports = away(tmp_path, "lost", changes), list[int]()
-    with pytest.raises(WriteError, match="No space left on device"):
+    with pytest.raises(WriteError, match=r"No space left on device.*fedskew resume .*/command"):
         while True:
             reports.append(lost.step()["round"])
     went_on = away(tmp_path, "other")
@@ -164,7 +187,7 @@ def test_a_trial_goes_on_elsewhere_from_whatever_part_was_brought(
 
 def test_what_cannot_pass_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: four processes for a folder that cannot be read each time; a failure without its cause; a disk of a store
-    that counts as the trial's own failure."""
+    that counts as the trial's own failure, or a process that is about to end and has the run's lock."""
     folder = SweepFolder(tmp_path)
     folder.write(TrialRecord("00000", {}, 0))
 
@@ -175,6 +198,9 @@ def test_what_cannot_pass_is_not_tried_again(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr("engine.sweeps.trial.prepare", prepare)
         return Alone(tmp_path, EXPERIMENT).step()
 
+    monkeypatch.setattr("engine.sweeps.trial.LOCK_SECONDS", 0.0)
+    with folder.run_folder("00000").locked(), pytest.raises(Busy):
+        Alone(tmp_path, EXPERIMENT).step()
     with pytest.raises(StoreError):
         opened(StoreError("the store is full"))
     report, record = opened(RunFolderError("it cannot be read")), folder.begun("00000")
@@ -186,7 +212,7 @@ def test_a_copy_and_what_it_is_a_copy_of_become_alike(tmp_path: Path, there: Swe
     """Kills: a sweep that another node cannot go on with; one that was begun without a storage, whose trials are not
     found there; a trial that has ended here and is fetched once more."""
     shutil.copytree(there.path / "trials", tmp_path / "begun/trials")
-    storage = Storage.at(f"file://{tmp_path}/storage", "sweep")
+    storage = Storage.at(f"file://{tmp_path}/storage", Path("sweep"))
     Kept(tmp_path / "begun", storage).bring_all()
     other = Kept(tmp_path / "other", storage)
     other.bring_all()
@@ -201,12 +227,77 @@ def test_a_copy_and_what_it_is_a_copy_of_become_alike(tmp_path: Path, there: Swe
     assert SweepFolder(tmp_path / "begun").record("00000") == running
 
 
+def test_a_copy_that_breaks_off_costs_nothing(tmp_path: Path) -> None:
+    """Kills: progress here that gives way to the part of it that an earlier start has sent; an end that never comes to
+    the storage; a failure here that hides what became of the trial elsewhere."""
+    begun = SweepFolder(tmp_path / "begun")
+    begun.write(TrialRecord("00000", {}, 0))
+    trial = Alone(begun.path, EXPERIMENT)
+    trial.step()
+    trial.cleanup()
+    files = {path: path.read_bytes() for path in begun.path.rglob("*") if path.is_file()}
+    kept = SweepFolder(tmp_path / "storage")
+
+    def start(last: float = 1e9) -> None:
+        Kept(begun.path, Storage(fs.PyFileSystem(Failing(last)), str(kept.path), begun.path)).bring_all()
+
+    with pytest.raises(WriteError):
+        start(1)
+    assert sum(path.is_file() for path in kept.path.rglob("*")) == 1
+    start()
+    assert {path: path.read_bytes() for path in begun.path.rglob("*") if path.is_file()} == files
+    running = begun.begun("00000")
+    assert kept.begun("00000") == running
+    for here, there in (("stopped", "stopped"), ("failed", "running")):
+        kept.write(running)
+        begun.write(replace(running, status=here))
+        start()
+        assert kept.begun("00000") == begun.begun("00000") == replace(running, status=there)
+
+
+def test_another_sweep_in_the_storage_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
+    """Kills: two sweeps whose trials are mixed, here or there."""
+    one, other = (load(f"{small_sweeps.__file__}:{name}", "laptop", (), {}) for name in ("grid", "pair"))
+    how = How(storage=f"file://{tmp_path}/storage")
+    for named, path, trial in ((one, tmp_path / "storage/sweep", "00000"), (other, tmp_path / "sweep", "00001")):
+        folder = SweepFolder.for_sweep(named, path)
+        folder.create(named, how.to_mapping())
+        folder.write(TrialRecord(trial, {}, 0))
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(
+        ConfigError, match=rf"holds another sweep in .*/sweep \({one.digest}, this one is {other.digest}"
+    ):
+        run_sweep(other, tmp_path / "sweep", how)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
 def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     """Kills: a traceback of Arrow's; a sweep that begins, and whose trials then fail one by one."""
     (tmp_path / "file").touch()
     for uri in ("nowhere://x", "relative/folder", f"file://{tmp_path}/file"):
         with pytest.raises(ConfigError, match=r"--storage=.*cannot be used.*name a folder that can be written"):
-            Storage.at(uri, "sweep")
+            Storage.at(uri, Path("sweep"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "refused"),
+    [
+        ("s3://me:secret@bucket/x", "holds a name or a password"),
+        ("s3://me@bucket", "holds a name or a password"),
+        ("abfss://account/x?region=r&sig=secret", "has sig behind its [?]"),
+        ("s3://bucket?access_key=a&%73ecret_key=secret", "has access_key, secret_key behind its [?]"),
+        ("gs://anonymous@bucket/x", None),
+        ("s3://bucket/me@home?region=r&scheme=http&endpoint_override=h:1&allow_bucket_creation=true", None),
+    ],
+)
+def test_what_may_be_a_secret_is_refused_in_a_storage_and_not_shown(uri: str, refused: str | None) -> None:
+    """Kills: a key or a signature in sweep.yaml, or in the sentence that refuses it; places that no key opens."""
+    if refused is None:
+        assert How(storage=uri).storage == uri
+        return
+    with pytest.raises(ConfigError, match=refused) as error:
+        How(storage=uri)
+    assert "=secret" not in str(error.value) and "secret@" not in str(error.value)
 
 
 @pytest.mark.long
@@ -219,7 +310,7 @@ def test_a_sweep_is_kept_in_object_storage(tmp_path: Path, there: SweepFolder, m
             monkeypatch.setenv(f"AWS_{name}", "any")
         place = f"endpoint_override=127.0.0.1:{server.get_host_and_port()[1]}&scheme=http&region=us-east-1"
         fs.FileSystem.from_uri(f"s3://?{place}&allow_bucket_creation=true")[0].create_dir("bucket")
-        storage = Storage.at(f"s3://bucket/sweeps?{place}", "sweep")
+        storage = Storage.at(f"s3://bucket/sweeps?{place}", Path("sweep"))
         storage.forget("tune")
         command = Kept(tmp_path / "command", storage)
         command.write(TrialRecord("00000", {}, 0))
@@ -227,6 +318,7 @@ def test_a_sweep_is_kept_in_object_storage(tmp_path: Path, there: SweepFolder, m
         command.bring("00000")
         same(command, there)
         assert storage.trials() == ["00000"]
+        assert command.digest_there() is None
         other = Kept(tmp_path / "other", storage)
         other.bring_all()
         same(other, there)

@@ -21,13 +21,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # iso
 
 from engine.base.files import write_atomically
 
+PATIENCE = 60.0  # seconds for a node to have a look at a file
 AT_ONCE = 8  # files that are read or written at a time
 Identity = tuple[int, int]  # of a file, on whichever node it is seen
 
 
 def of_this_node() -> PyFileSystem:
     """Return the files of this node; they can be reached while this process is alive."""
-    return PyFileSystem(FSSpecHandler(_NodeFiles(keeper=_on_node(_here(), _Keeper, max_concurrency=AT_ONCE).remote())))
+    again = {"max_restarts": -1, "max_task_retries": -1}  # it keeps nothing, and what it does may be done twice
+    keeper = _on_node(_here(), _Keeper, max_concurrency=AT_ONCE, **again).remote()
+    return PyFileSystem(FSSpecHandler(_NodeFiles(keeper=keeper)))
 
 
 def others() -> list[dict[str, Any]]:
@@ -62,8 +65,8 @@ def _on_node(node: str, what: Any, **options: Any) -> Any:
 
 def _answer(reference: Any) -> Any:
     try:
-        return ray.get(reference)
-    except RayError:  # the node has just gone
+        return ray.get(reference, timeout=PATIENCE)
+    except RayError:  # the node has just gone, or does not answer
         return None
 
 

@@ -113,6 +113,18 @@ class LiveTable(SweepObserver):
         if self._shown is None:
             return
         self._drawn = time.monotonic()
+        statuses = {**self._counts, "running": len(self._running)}
+        counts = ", ".join(f"{count} {status}" for status, count in statuses.items() if count)
+        value, name = self._best
+        scale, unit = (100, " %") if quantity(self._metric).unit == "%" else (1, "")
+        best = f"; best {self._metric}: {self._sign * scale * value:.4g}{unit} (trial {name})" if name else ""
+        ended = sum(self._counts.values())
+        left = time_left(self._begun, ended - self._again, self._total - ended)
+        line = f"{ended} of {self._total} trials have ended: {counts}{best}{left}"
+        table = [self._table()] if self._running and not self._shown.is_log else []
+        self._shown.show(Group(self._bar, Text(f"{counts}{best}"), *table), line)
+
+    def _table(self) -> Table:
         table = Table("trial", "setting", "seed", "round", "accuracy", "loss", box=None, title_justify="left")
         for name, (config, result) in sorted(self._running.items())[:ROWS]:
             setting = {key: value for key, value in config.items() if key not in ("trial", "seed")}
@@ -124,15 +136,7 @@ class LiveTable(SweepObserver):
                 _figure(100 * result.get("accuracy", math.nan), "%"),
                 _figure(result.get("loss", math.nan)),
             )
-        statuses = {**self._counts, "running": len(self._running)}
-        counts = ", ".join(f"{count} {status}" for status, count in statuses.items() if count)
-        value, name = self._best
-        scale, unit = (100, " %") if quantity(self._metric).unit == "%" else (1, "")
-        best = f"; best {self._metric}: {self._sign * scale * value:.4g}{unit} (trial {name})" if name else ""
-        ended = sum(self._counts.values())
-        left = time_left(self._begun, ended - self._again, self._total - ended)
-        line = f"{ended} of {self._total} trials have ended: {counts}{best}{left}"
-        self._shown.show(Group(self._bar, Text(f"{counts}{best}"), *([table] if self._running else [])), line)
+        return table
 
 
 def settings_table(results: Results) -> Table:
