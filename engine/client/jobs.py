@@ -146,15 +146,16 @@ class JobRunner:
         stage; its state is then what it kept of the stage before, if anything.
         """
         block = TrainResult()
+        places = {client: place if job.together else job.place_of(client) for place, client in enumerate(ids)}
         for task, trained, seconds in self._trained(job, self._tasks(job, ids, addressed, newcomers, states)):
             if isinstance(trained, ClientError):
                 if not job.drop:
                     raise trained
                 block.failures.append(ClientFailure(task.number, trained.step, str(trained)))
-                block.sum.leave_out(job.place_of(task.number))
+                block.sum.leave_out(places[task.number])
                 continue
             upload, weight = self.experiment.privacy.sent(trained.upload, trained.weight, self._shared)
-            block.sum.add(job.place_of(task.number), upload, trained.buffers, weight, trained.num_examples)
+            block.sum.add(places[task.number], upload, trained.buffers, weight, trained.num_examples)
             block.reports.append(self._report(job, trained, seconds))
             if job.stateful:
                 block.states[task.number] = at_rest(trained.new_state)
@@ -164,6 +165,8 @@ class JobRunner:
                 block.models.append(at_rest({"weights": trained.weights, "buffers": trained.buffers}))
             if job.test_own:
                 block.personal.extend(self._before_and_after(job, task, trained))
+        if job.together:  # who is in the block changes bits anyway: its sum is one vector, whatever its place
+            block.sum.close(job.place_of(ids[0]))
         block.sum = block.sum.at_rest()
         return block
 

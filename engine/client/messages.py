@@ -41,11 +41,11 @@ class TrainJob:
     by_loop: bool = False  # train one by one, whatever the executor
     drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
     work: Mapping[int, float] = field(default_factory=dict)  # of clients that do not do what ``local`` says
-    cohort: Sequence[int] = ()  # ascending; a client's place in it is its place in the sum
+    added: Sequence[int] = ()  # ascending: clients by their places in the sum; the first of each block, if ``together``
 
     def place_of(self, client: int) -> int:
-        """Return a client's place in the cohort."""
-        return bisect_left(self.cohort, client)
+        """Return the place in the sum of a client, or of the block that begins with it."""
+        return bisect_left(self.added, client)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def _none() -> Tensor:
     return torch.zeros(0)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Subtotal:
     """Uploads of some clients, weighted and added.
 
@@ -50,8 +50,8 @@ class Subtotal:
     def plus(self, right: Subtotal) -> Subtotal:
         """Return the sum of both. What is held of several clients is written into, and gone."""
         return Subtotal(
-            {name: self._plus(right, name) for name in dict.fromkeys([*self.uploads, *right.uploads])},
-            _added((self.buffers, self.buffers_factor, self._ours), (right.buffers, right.buffers_factor, right._ours)),
+            {name: self._plus(right, name) for name in self.uploads | right.uploads},
+            _added(self._shared, right._shared) if self.buffers.numel() else self.buffers,
             self.weight + right.weight,
             self.num_examples + right.num_examples,
             self.clients + right.clients,
@@ -74,6 +74,10 @@ class Subtotal:
         """Whether what is held was added here, and may be written into."""
         return self.clients > 1
 
+    @property
+    def _shared(self) -> tuple[Tensor, float, bool]:
+        return self.buffers, self.buffers_factor, self._ours
+
     def _plus(self, right: Subtotal, name: str) -> Tensor:
         return _added(
             *((part.uploads[name], part.factor, part._ours) for part in (self, right) if name in part.uploads)
@@ -82,10 +86,12 @@ class Subtotal:
 
 def _added(*terms: tuple[Tensor, float, bool]) -> Tensor:
     """Add one term or two: a tensor, by how much it is multiplied, whether it is to be written into."""
-    (total, factor, ours), *others = sorted(terms, key=lambda term: not term[2])  # the order of two changes no bit
+    if len(terms) == 2 and terms[1][2]:
+        terms = terms[1], terms[0]  # the order of two changes no bit
+    total, factor, ours = terms[0]
     if not ours:
-        total = total.double() * factor
-    for tensor, factor, _ in others:
+        total = total.to(torch.float64, copy=True).mul_(factor)
+    for tensor, factor, _ in terms[1:]:
         if factor == 1 or (tensor.dtype is torch.float32 and factor == int(factor) < EXACT):
             total.add_(tensor, alpha=factor)  # in float64, as the sum is
         else:  # a card would round this product and sum once, a processor twice
@@ -104,22 +110,25 @@ class WeightedSum:
     ) -> None:
         """Add the upload of the client at a place, and its buffers [Q], or none where they are not shared."""
         one = Subtotal(upload, _none() if buffers is None else buffers, weight, num_examples, clients=1)
-        self._take([tree.Part(place, 1, one)])
+        self._take_one(tree.Part(place, 1, one))
 
     def leave_out(self, place: int) -> None:
         """Take note that nothing comes of the client at a place."""
-        self._take([tree.Part(place, 1, None)])
+        self._take_one(tree.Part(place, 1, None))
 
     def merge(self, other: WeightedSum) -> None:
         """Add the sum of other clients, which is gone afterwards."""
-        parts, other.parts = other.parts, []
-        self._take(parts)
+        parts, other.parts = [*self.parts, *other.parts], []
+        self.parts = tree.joined(parts, Subtotal.plus)
 
     def whole(self) -> Subtotal:
         """Return the sum over a cohort whose clients are all in it, or left out; it is then the only part."""
-        total = tree.whole(self.parts, Subtotal.plus) or Subtotal()
-        self.parts = [tree.Part(0, 1, total)]
-        return total
+        self.close(0)
+        return self.parts[0].value or Subtotal()
+
+    def close(self, place: int) -> None:
+        """Add up all parts; their sum has one place from now on, in a tree over blocks, say."""
+        self.parts = [tree.Part(place, 1, tree.whole(self.parts, Subtotal.plus))]
 
     @property
     def nbytes(self) -> int:
@@ -131,8 +140,11 @@ class WeightedSum:
         """The same in the host's memory, as it leaves a worker."""
         return WeightedSum([replace(part, value=part.value and _at_rest(part.value)) for part in self.parts])
 
-    def _take(self, parts: list[tree.Part[Subtotal]]) -> None:
-        self.parts = tree.joined([*self.parts, *parts], Subtotal.plus)
+    def _take_one(self, part: tree.Part[Subtotal]) -> None:
+        if self.parts and self.parts[-1].first > part.first:
+            self.parts = tree.joined([*self.parts, part], Subtotal.plus)
+        else:  # as they come in a block
+            tree.append(self.parts, part, Subtotal.plus)
 
 
 def _at_rest(one: Subtotal) -> Subtotal:

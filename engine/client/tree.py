@@ -17,7 +17,7 @@ T = TypeVar("T")
 Join = Callable[[T, T], T]  # may write into both
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Part(Generic[T]):
     """What has come of the places [first, first + places) of a cohort, a subtree."""
 
@@ -27,8 +27,10 @@ class Part(Generic[T]):
 
     def with_right(self, right: Part[T], join: Join[T]) -> Part[T]:
         """Return the result of both's places; a client that failed leaves that of the others as it is."""
-        here = [part.value for part in (self, right) if part.value is not None]
-        value = join(here[0], here[1]) if len(here) == 2 else next(iter(here), None)
+        if self.value is None or right.value is None:
+            value = right.value if self.value is None else self.value
+        else:
+            value = join(self.value, right.value)
         return Part(self.first, self.places + right.places, value)
 
     def is_left_half_with(self, other: Part[T]) -> bool:
@@ -41,10 +43,15 @@ def joined(parts: Iterable[Part[T]], join: Join[T]) -> list[Part[T]]:
     """Return parts by their places, joined until no two of them are the halves of a subtree."""
     done = list[Part[T]]()
     for part in sorted(parts, key=attrgetter("first")):
-        while done and done[-1].is_left_half_with(part):
-            part = done.pop().with_right(part, join)
-        done.append(part)
+        append(done, part, join)
     return done
+
+
+def append(parts: list[Part[T]], part: Part[T], join: Join[T]) -> None:
+    """Add a part behind others, joined with those that it is the right half with."""
+    while parts and parts[-1].is_left_half_with(part):
+        part = parts.pop().with_right(part, join)
+    parts.append(part)
 
 
 def whole(parts: Iterable[Part[T]], join: Join[T]) -> T | None:

@@ -75,8 +75,9 @@ class RoundRunner:
             received = broadcast(algorithm, server, context)
             rows = addressed(federation, algorithm, server, cohort, context)
         trained.floats_down = count_floats_down(algorithm, received, rows)
-        job = replace(self._job(stage, context, measured), work=federation.work(stage, round), cohort=cohort)
+        job = replace(self._job(stage, context, measured), work=federation.work(stage, round))
         calls = self._calls(stage, cohort, rows, context, states, job.work)
+        job = replace(job, added=[call.args[0][0] for call in calls] if job.together else cohort)
         watch.turn("training")
         for block in self._blocks(stage, context, job, received, calls):
             with watch("addition"):
