@@ -146,7 +146,7 @@ class JobRunner:
         stage; its state is then what it kept of the stage before, if anything.
         """
         block = TrainResult()
-        places = {client: place if job.together else job.place_of(client) for place, client in enumerate(ids)}
+        places = {client: job.place_of(ids[0] if job.together else client) for client in ids}
         for task, trained, seconds in self._trained(job, self._tasks(job, ids, addressed, newcomers, states)):
             if isinstance(trained, ClientError):
                 if not job.drop:
@@ -165,8 +165,6 @@ class JobRunner:
                 block.models.append(at_rest({"weights": trained.weights, "buffers": trained.buffers}))
             if job.test_own:
                 block.personal.extend(self._before_and_after(job, task, trained))
-        if job.together:  # who is in the block changes bits anyway: its sum is one vector, whatever its place
-            block.sum.close(job.place_of(ids[0]))
         block.sum = block.sum.at_rest()
         return block
 

@@ -41,7 +41,7 @@ class TrainJob:
     by_loop: bool = False  # train one by one, whatever the executor
     drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
     work: Mapping[int, float] = field(default_factory=dict)  # of clients that do not do what ``local`` says
-    added: Sequence[int] = ()  # ascending: clients by their places in the sum; the first of each block, if ``together``
+    added: Sequence[int] = ()  # clients by their places in the sum, ascending; if ``together`` the first of each block
 
     def place_of(self, client: int) -> int:
         """Return the place in the sum of a client, or of the block that begins with it."""

@@ -108,7 +108,11 @@ class WeightedSum:
     def add(
         self, place: int, upload: Tensors, buffers: Tensor | None = None, weight: float = 1.0, num_examples: int = 1
     ) -> None:
-        """Add the upload of the client at a place, and its buffers [Q], or none where they are not shared."""
+        """Add the upload of the client at a place, and its buffers [Q], or none where they are not shared.
+
+        Clients of a block that is trained in one pass, which is part of a run's identity, share one place: they are
+        added as they come.
+        """
         one = Subtotal(upload, _none() if buffers is None else buffers, weight, num_examples, clients=1)
         self._take_one(tree.Part(place, 1, one))
 
@@ -123,12 +127,9 @@ class WeightedSum:
 
     def whole(self) -> Subtotal:
         """Return the sum over a cohort whose clients are all in it, or left out; it is then the only part."""
-        self.close(0)
-        return self.parts[0].value or Subtotal()
-
-    def close(self, place: int) -> None:
-        """Add up all parts; their sum has one place from now on, in a tree over blocks, say."""
-        self.parts = [tree.Part(place, 1, tree.whole(self.parts, Subtotal.plus))]
+        total = tree.whole(self.parts, Subtotal.plus)
+        self.parts = [tree.Part(0, 1, total)]
+        return total or Subtotal()
 
     @property
     def nbytes(self) -> int:
@@ -141,10 +142,13 @@ class WeightedSum:
         return WeightedSum([replace(part, value=part.value and _at_rest(part.value)) for part in self.parts])
 
     def _take_one(self, part: tree.Part[Subtotal]) -> None:
-        if self.parts and self.parts[-1].first > part.first:
-            self.parts = tree.joined([*self.parts, part], Subtotal.plus)
-        else:  # as they come in a block
+        last = self.parts[-1].first if self.parts else -1
+        if part.first == last:
+            self.parts[-1] = replace(self.parts[-1].with_right(part, Subtotal.plus), places=1)
+        elif part.first > last:
             tree.append(self.parts, part, Subtotal.plus)
+        else:
+            self.parts = tree.joined([*self.parts, part], Subtotal.plus)
 
 
 def _at_rest(one: Subtotal) -> Subtotal:

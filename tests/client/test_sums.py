@@ -96,7 +96,7 @@ def test_no_cut_no_order_and_no_tree_changes_a_bit(clients: int, chance: random.
     for number in range(1, clients, 3):
         vectors[number] = -vectors[number - 1]
     vectors[0] = vectors[0] * torch.finfo(dtype).smallest_normal
-    weights = [chance.choice([1.0, 600.0, 0.1, chance.random()]) for _ in range(clients)]
+    weights = [chance.choice([1.0, 600.0, 0.1, 0.01 + chance.random()]) for _ in range(clients)]
     failed = frozenset(number for number in range(1, clients) if chance.random() < 0.1)
     in_order = block(vectors, range(clients), weights, failed).whole()
     places = [*range(clients)]
@@ -119,6 +119,19 @@ def test_a_block_that_is_a_subtree_is_one_vector() -> None:
     assert len(block(vectors, range(8, 16), [1.0] * 24).parts) == 1
     assert len(block(vectors, range(24), [1.0] * 24, frozenset({3})).parts) == 2
     assert len(block(vectors, range(3, 9), [1.0] * 24).parts) == 3  # 3, 4 to 7, 8
+
+
+def test_clients_of_one_place_are_added_as_they_come() -> None:
+    """Kills: a block trained in one pass whose sum is several vectors, or is lost behind a client that failed."""
+    vectors = uploads(torch.float32)
+    total, wanted = WeightedSum(), torch.zeros(NUMBERS, dtype=torch.float64)
+    total.leave_out(7)
+    for vector, weight in zip(vectors, WEIGHTS, strict=True):
+        total.add(7, {"weights": vector}, vector, weight)
+        wanted += vector.double() * weight
+    assert [(part.first, part.places) for part in total.parts] == [(7, 1)]
+    total.add(6, {"weights": vectors[0]}, vectors[0], 2.0)
+    assert torch.equal(total.whole().total()["weights"], vectors[0].double() * 2 + wanted)
 
 
 @pytest.mark.parametrize("clients", [2, 3, 100, 1000])
