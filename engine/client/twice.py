@@ -56,8 +56,8 @@ def compared(
     """
     reached, before, given = Reached(parts), settings(), bits(shared)
     began = time.perf_counter()
-    first, scores = trial(0)
-    numbers = _numbers(first, scores)  # now: they may lie in memory that is written to again
+    first, of_first = trial(0)
+    numbers = _numbers(first, of_first)  # now: they may lie in memory that is written to again
     require_unwritten(f"{who} writes into received", first_other(given, bits(shared)))
     moved = first_other(before, settings())
     if moved is not None:
@@ -65,11 +65,12 @@ def compared(
     if time.perf_counter() - began > LONG:
         return [], ""
     second, of_same_weights = trial(1)
-    if first_other(numbers, _numbers(first, scores)):
-        raise RunError(f"{who} writes into what an earlier client has sent, which is added later; send a new tensor")
-    scores, other = ({"score": bits(one)} for one in (scores, of_same_weights))
+    numbers_then = _numbers(first, of_first)
+    scores, other = ({"score": bits(one)} for one in (of_first, of_same_weights))
     doubt = check_same(who, "the test of the same weights", scores, other, reached, certain)
     doubt = check_same(who, "a client's round", numbers, _numbers(*trial(0)), reached, certain) or doubt
+    if first_other(numbers, numbers_then):
+        raise RunError(f"{who} writes into what an earlier client has sent, which is added later; send a new tensor")
     return [first, second], doubt
 
 

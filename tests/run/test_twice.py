@@ -201,6 +201,12 @@ class Uploaded(Planted):
         return {"weights": total.add_(run.end)}, state  # type: ignore[attr-defined]
 
 
+class Scratch(Planted):
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        scratch = CACHE.setdefault("scratch", torch.zeros_like(run.end))  # type: ignore[arg-type]
+        return {"weights": scratch.copy_(run.end)}, state  # type: ignore[attr-defined]
+
+
 class Writing(Planted):
     def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         received["weights"].mul_(0.9)
@@ -264,6 +270,10 @@ FOUND: dict[str, tuple[type[FedAvg], str]] = {
     "a tensor that is sent itself": (
         Uploaded,
         f"Uploaded comes to another upload['weights'] {AGAIN} {HERE}.CACHE.total",
+    ),
+    "a tensor that is sent again": (
+        Scratch,
+        "Scratch writes into what an earlier client has sent, which is added later;",
     ),
     "what clients receive": (Writing, "Writing writes into received['weights'], which it was given and others share; "),
     "what the server has": (WritingOnTheServer, "WritingOnTheServer.aggregate writes into server['weights'], which it"),
