@@ -12,34 +12,34 @@ from __future__ import annotations
 from tests.support.card_costs import Cost, Row
 
 TABLE = """
-fedavg            | loop        |     25.5     0      0    0.5 |       82     0      8      2
+fedavg            | loop        |     25.5     0      0    0.5 |       86     0      8      2
 fedavg            | block       |      9.5     0      0  0.125 |       36     0      5      2
-fedavg            | graph       |        3     1      0    0.5 |      126     0      8      2
+fedavg            | graph       |        3     1      0    0.5 |      130     0      8      2
 fedavg            | block_graph |     0.75  0.25      0  0.125 |       47     0      5      2
-fedavg            | lanes       |        3     1      0    0.5 |      114     0      6      2
-fedavg, crop_flip | loop        |     38.5     0      0    0.5 |       62     0      8      2
+fedavg            | lanes       |        3     1      0    0.5 |      118     0      6      2
+fedavg, crop_flip | loop        |     38.5     0      0    0.5 |       66     0      8      2
 fedavg, crop_flip | block       |    11.75     0      0  0.125 |       36     0      5      2
-fedavg, crop_flip | graph       |        6     1      0    0.5 |      126     0      8      2
+fedavg, crop_flip | graph       |        6     1      0    0.5 |      130     0      8      2
 fedavg, crop_flip | block_graph |      1.5  0.25      0  0.125 |       47     0      5      2
-scaffold          | loop        |     24.5     0      0    0.5 |      169     0     22      7
+scaffold          | loop        |     24.5     0      0    0.5 |      175     0     22      7
 scaffold          | block       |    10.25     0      0  0.125 |      156     0     23      7
-scaffold          | graph       |        3     1      0    0.5 |      261     0     26      7
+scaffold          | graph       |        3     1      0    0.5 |      267     0     26      7
 scaffold          | block_graph |     0.75  0.25      0  0.125 |      168     0     23      7
-moon              | loop        |    118.5     0      0    0.5 |      150     0     28     10
-pflego            | loop        |       13     0      0      1 |      374     0     32     10
+moon              | loop        |    118.5     0      0    0.5 |      154     0     28     10
+pflego            | loop        |       13     0      0      1 |      378     0     32     10
 pflego            | block       |      2.5     0      0      0 |      295     0     29      7
-pflego            | graph       |        3     1      0      0 |      370     4     32     10
+pflego            | graph       |        3     1      0      0 |      374     4     32     10
 pflego            | block_graph |     0.75  0.25      0      0 |      265     1     29      7
-fedser            | loop        |      101     0      0    0.5 |       84     0      8      2
-cbfl              | loop        |       94     0      0    0.5 |       97     0     15      5
+fedser            | loop        |      101     0      0    0.5 |       88     0      8      2
+cbfl              | loop        |       94     0      0    0.5 |      101     0     15      5
 cbfl              | block       |   27.125     0      0  0.125 |       51     0     12      5
-cbfl              | graph       |     22.5     1      0    0.5 |      161     0     15      5
+cbfl              | graph       |     22.5     1      0    0.5 |      165     0     15      5
 cbfl              | block_graph |    5.625  0.25      0  0.125 |       67     0     12      5
-cbfl              | lanes       |     22.5     1      0    0.5 |      149     0     13      5
-cbfl, crop_flip   | loop        |      107     0      0    0.5 |       77     0     15      5
+cbfl              | lanes       |     22.5     1      0    0.5 |      153     0     13      5
+cbfl, crop_flip   | loop        |      107     0      0    0.5 |       81     0     15      5
 cbfl, crop_flip   | block_graph |    6.375  0.25      0  0.125 |       67     0     12      5
 cbfl's generator  | loop        |      107     0      0      0 |        0     0      0      0
-ccvr              | loop        |        0     0      0      0 |     1700     0    106     48
+ccvr              | loop        |        0     0      0      0 |     1609     0    143     48
 evaluation        | loop        |        0     0      0      0 |       40     0      3      2
 """
 
