@@ -56,7 +56,7 @@ from engine.client.steps.entries import at_rest, copied, floats, not_finite, ope
 from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.training_loop import RESIDENT_BYTES
 from engine.client.trainer import HELD_CLIENTS, Trainer
-from engine.client.tree import Part, joined
+from engine.client.tree import Part, append
 from engine.client.vmap.compiled_step import Compiler
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.client.vmap.cuda_streams import Lane
@@ -263,9 +263,11 @@ class JobRunner:
                     round,
                 )
             mapped.floats_up.append(floats(result))
-            mapped.results.append(Part(place, 1, at_rest(result)))
-            if job.merge is not None:  # in the host's memory, as blocks are merged: a card may round otherwise
-                mapped.results[:] = joined(mapped.results, job.merge)
+            answer = Part(place, 1, at_rest(result))
+            if job.merge is None:
+                mapped.results.append(answer)
+            else:  # in the host's memory, as blocks are merged: a card may round otherwise
+                append(mapped.results, answer, job.merge)
         return mapped
 
     @drawing_by_key

@@ -23,7 +23,7 @@ NEUTRAL = {
     "autocast": "none",
     "compiled": False,
 }  # fields of Execution that are in no digest at these values
-IDENTITY = ("executor", "precision", *NEUTRAL, "device", "threads", "block")  # the fields of Execution that change
+IDENTITY = ("executor", "precision", *NEUTRAL, "device", "threads", "block")  # the fields of Execution that change bits
 
 
 class Execution(Section):

@@ -144,12 +144,12 @@ class Scheduler:
             self._given[actor] -= self._costs[call]
             self._budget.lost(call)
         self._in_flight[actor].clear()
-        self._waiting += reversed(calls)
+        self.again(calls)
         return calls
 
     def again(self, calls: Sequence[int]) -> None:
-        """Take note that calls which came back have to be sent again: they are the next."""
-        self._waiting.extend(reversed(calls))
+        """Take note that calls have to be sent again: they are the next."""
+        self._waiting += reversed(calls)
 
     def one_at_a_time(self, actor: int) -> None:
         """Send an actor one call batch at a time from now on."""

@@ -301,8 +301,8 @@ class CallRun:
         calls = self._recall(number)
         self._actors.replace(number)
         for index in calls:
-            self._count(index, self._calls[index].label, reason)
             label = self._calls[index].label
+            self._count(index, label, reason)
             log.warning("%s: %s; %s will run again on a new actor", self._what, reason, label)
         for one in additions:
             self._count((one.left.first, one.left.places), "adding uploads", reason)
