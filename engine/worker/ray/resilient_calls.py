@@ -22,7 +22,6 @@ import ray.exceptions
 from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.base.sizes import size_text
 from engine.client.sums import WeightedSum
-from engine.client.tree import Part
 from engine.experiment import Execution
 from engine.worker.pool import Call, Deadline
 from engine.worker.ray.actor_group import ActorGroup
@@ -163,14 +162,14 @@ class CallRun:
         first, rest = (refs[0], refs[1:]) if apart else (refs, [])
         self._in_flight[first] = InFlight(number, batch, rest)
 
-    def _send_addition(self, left: Part[RemoteSum], right: Part[RemoteSum]) -> None:
+    def _send_addition(self, left: RemoteSum, right: RemoteSum) -> None:
         """Have two sums added, by an actor on a node that holds one of them if there is any, and one that is idle."""
-        nodes = [part.value.node for part in (left, right) if part.value]
+        nodes = left.node, right.node
         started = [number for number in self._actors.numbers if self._actors[number].where] or self._actors.numbers
         given = Counter(one.actor for one in [*self._in_flight.values(), *self._sums.additions.values()])
         number = min(started, key=lambda one: (self._actors[one].node not in nodes, given[one]))
         add = self._actors[number].handle.add.options(num_returns=2)
-        reply, ref = add.remote(*(part.value.ref for part in (left, right) if part.value), self._sums.is_last(left))
+        reply, ref = add.remote(left.ref, right.ref, self._sums.is_last(left))
         self._sums.additions[reply] = Addition(number, left, right, ref, time.perf_counter())
 
     # --- waiting ----------------------------------------------------------------------------------------
@@ -265,7 +264,7 @@ class CallRun:
         handles = iter(sent.handles)
         if self._add_apart:
             for index, ref in zip(sent.calls, islice(handles, len(sent.calls)), strict=True):
-                self._sums.put(index, 1, RemoteSum(ref, self._actors[number].node))
+                self._sums.put(index, 1, ref, self._actors[number].node)
         for index, value in zip(sent.calls, values, strict=True):
             states = list(islice(handles, self._calls[index].returned_states))
             if states:  # in place of what the actor has kept
