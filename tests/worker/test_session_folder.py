@@ -89,7 +89,7 @@ def test_a_child_leaves_its_parents_folder_alone(base: Path, monkeypatch: pytest
         patch.setattr(ray, "shutdown", lambda: pytest.fail("the parent's Ray was ended"))
         session_folder._close()
     assert given.parent.exists()
-    given.parent.rmdir()
+    session_folder.remove_made(given.parent, given.parent.stat().st_ino)
 
 
 def test_a_ray_that_does_not_start_is_tried_once_more(
