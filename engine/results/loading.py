@@ -42,10 +42,11 @@ LOOKS = ("once", "repeatedly")  # at the claims: with seeds chosen before, or ad
 Plan = tuple[PlannedTrial, ...] | None  # None: nobody knows
 
 
-def load(folder: Path, metric: str | None = None, devices: Devices | None = None) -> Results:
+def load(folder: Path, metric: str | None = None, devices: Devices | None = None, keep: bool = False) -> Results:
     """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own.
 
-    devices: what simulated time supposes, in place of the sweep's own; without either there is none.
+    devices: what simulated time supposes, in place of the sweep's own; without either there is none. keep: what is
+    read of a sweep is kept in its folder, see read_before.py.
     """
     folder = Path(folder)
     for place in (folder, folder / "trials"):  # below it, one costs its trial alone
@@ -68,6 +69,8 @@ def load(folder: Path, metric: str | None = None, devices: Devices | None = None
     for name in names:
         require(name not in RESERVED, "axis", name, "is also a figure of a trial", "give the axis another name")
     rows = [reader.row(record, names) for record in records]
+    if keep and plan is not None:
+        reader.before.save()
     for row in rows:
         if row["trial"] in damage:
             row |= reader.lost(row["trial"], damage[row["trial"]])

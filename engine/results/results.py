@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,9 +92,8 @@ class Results:
 
     @cached_property
     def _curves(self) -> pd.DataFrame:
-        parts = {trial: table.to_pandas() for trial, table in self.evaluations.items()}
         clock = [CLOCK] if self.devices is not None else []
-        return self._of_trials(parts, ["stage", "round", "scope", *EVALUATED, "class_accuracy", *clock])
+        return self._of_trials(self.evaluations, ["stage", "round", "scope", *EVALUATED, "class_accuracy", *clock])
 
     def curves(self) -> pd.DataFrame:
         """One row for each evaluation along a trial's lineage, whatever became of the trial.
@@ -107,8 +106,10 @@ class Results:
 
     @cached_property
     def _local(self) -> pd.DataFrame:
-        parts = self._read(local_rows)
-        return self._of_trials(parts, ["stage", "round", "local_accuracy"])
+        unmeasured = {
+            name for name, one in self.facts.items() if one.values.get("evaluation", {}).get("local_every") == 0
+        }
+        return self._of_trials(self._read(local_rows, without=unmeasured), ["stage", "round", "local_accuracy"])
 
     def local_curves(self) -> pd.DataFrame:
         """One row for each round of a trial's lineage that measured its local models, whatever became of the trial.
@@ -120,9 +121,13 @@ class Results:
     @cached_property
     def _personal(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         curves, ends = {}, {}
-        for trial, rows in self._read(personal_rows).items():
-            curves[trial] = by_round(rows)
-            ends[trial] = pd.concat([at_the_end(rows, point) for point in EVERY_CLIENT])
+        for trial, table in self._read(personal_rows).items():
+            if not len(table):
+                continue
+            rows = table.to_pandas()
+            ends_of_points = pd.concat([at_the_end(rows, point) for point in EVERY_CLIENT])
+            curves[trial] = pa.Table.from_pandas(by_round(rows), preserve_index=False)
+            ends[trial] = pa.Table.from_pandas(ends_of_points, preserve_index=False)
         shares = ["samples", "accuracy"]
         over_clients = ["client_accuracy", "worst_decile_accuracy", "client_std", *MEANS]
         return (
@@ -130,12 +135,12 @@ class Results:
             self._of_trials(ends, [*PLACE, "client", *shares]),
         )
 
-    def _read(self, read: Callable[[Path], pd.DataFrame]) -> dict[str, pd.DataFrame]:
-        """Read a table of each trial; one that is damaged costs its own trial alone, and a run all."""
-        found: dict[str, pd.DataFrame] = {}
+    def _read(self, read: Callable[[Path], pa.Table], without: Collection[str] = ()) -> dict[str, pa.Table]:
+        """Read a table of each other trial; one that is damaged costs its own trial alone, and a run all."""
+        found: dict[str, pa.Table] = {}
         for trial, status, folder in self.trials[["trial", "status", "folder"]].itertuples(index=False):
             try:
-                if status not in ("damaged", "missing"):
+                if trial not in without and status not in ("damaged", "missing"):
                     found[trial] = read(self.path / folder)
             except RunFolderError as error:
                 if folder == ".":
@@ -159,17 +164,17 @@ class Results:
         """
         return self._personal[1].copy()
 
-    def _of_trials(self, parts: Mapping[str, pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    def _of_trials(self, parts: Mapping[str, pa.Table], columns: list[str]) -> pd.DataFrame:
         """Each trial's table, behind its name, seed and setting; in the order of the trials."""
         names = ["trial", "seed", *(axis.name for axis in self.axes)]
-        found = []
-        for row in self.trials.filter(items=names).to_dict("records"):
-            part = parts.get(row["trial"])
-            if part is not None and len(part):
-                # each value repeated as it is: pandas would spread a list or a mapping over the rows
-                same = {name: setting_column([row[name]] * len(part)) for name in names}
-                found.append(pd.DataFrame(same).join(part[columns].reset_index(drop=True)))
-        return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*names, *columns])
+        rows = [row for row in self.trials.filter(items=names).to_dict("records") if len(parts.get(row["trial"], ()))]
+        if not rows:
+            return pd.DataFrame(columns=[*names, *columns])
+        tables = [parts[row["trial"]].select(columns) for row in rows]
+        # each value repeated as it is: pandas would spread a list or a mapping over the rows
+        repeated = [row for row, table in zip(rows, tables, strict=True) for _ in range(len(table))]
+        same = {name: setting_column([row[name] for row in repeated]) for name in names}
+        return pd.DataFrame(same).join(pa.concat_tables(tables).to_pandas())
 
     def settings(self, metric: str | None = None) -> pd.DataFrame:
         """One row per setting: the axes, the metric's mean, std, low and high over seeds, and how many.
@@ -199,9 +204,13 @@ class Results:
         return RunFolder(self._folder(trial)).experiment()
 
     def _folder(self, trial: str) -> Path:
-        known = self.trials["trial"].tolist()
+        known = self._folders
         require(trial in known, "trial", trial, "is not among the trials", nearest(trial, known))
-        return self.path / self.trials["folder"].iloc[known.index(trial)]
+        return self.path / known[trial]
+
+    @cached_property
+    def _folders(self) -> dict[str, str]:
+        return dict(zip(self.trials["trial"], self.trials["folder"], strict=True))
 
 
 # --- groups of trials

@@ -31,13 +31,14 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.base import parquet, safe_yaml
 from engine.base.errors import DataError, FedskewError, RunFolderError, one_line
@@ -48,7 +49,7 @@ from engine.experiment import lineage_of
 from engine.record import communication, fields, metrics
 from engine.record.last_rounds import comparable
 from engine.record.matrices import COST, least_on_diagonal, load
-from engine.record.personal_metrics import MEANS, of_stages, tenth
+from engine.record.personal_metrics import MEANS, tenth
 from engine.record.run_folder import RunFolder
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import setting_at
@@ -57,6 +58,7 @@ from engine.results import round_folders
 from engine.results.class_figures import STD, by_rows
 from engine.results.completeness import STATUSES
 from engine.results.facts import Facts, facts_of
+from engine.results.read_before import ReadBefore, ReadTrial, stamp_of
 from engine.results.simulated_time import CLOCK, Devices, seconds_until
 
 log = logging.getLogger("fedskew")
@@ -112,6 +114,7 @@ class TrialReader:
 
     def __init__(self, folder: Path, target: float | None, devices: Devices | None = None) -> None:
         self.folder = folder
+        self.before = ReadBefore(folder, [target, devices and asdict(devices)])
         self.target = target
         self.devices = devices
         self.evaluations: dict[str, pa.Table] = {}
@@ -145,6 +148,9 @@ class TrialReader:
         """Read what a trial has come to, as far as it has ended; :class:`RunFolderError` where that is damaged."""
         ended = record["status"] in ("finished", "stopped")
         refuse_links(folder)
+        stamp = stamp_of(folder) if ended else ""
+        if (read := self.before.get(record["trial"], stamp)) is not None:
+            return self._noted(record["trial"], read)
         summary = read_summary(folder)
         if ended and not summary:
             raise RunFolderError(f"{folder / 'summary.json'} is gone")
@@ -154,10 +160,8 @@ class TrialReader:
                 raise RunFolderError(f"{folder / 'experiment.yaml'} is gone")
             return figures
         experiment = read_experiment(folder / "experiment.yaml")
-        self.facts[record["trial"]] = facts_of(experiment, summary if ended else {}, _lineage(experiment))
-        table = self._evaluations(folder, experiment)
-        if table is not None:
-            self.evaluations[record["trial"]] = table
+        table, lacking = self._evaluations(folder, experiment), len(self.without_partition)
+        self._noted(record["trial"], ReadTrial(figures, experiment, summary if ended else {}, table))
         if table is not None and len(table):
             figures["scope"] = table["scope"][-1].as_py()
         if ended and summary:
@@ -174,7 +178,16 @@ class TrialReader:
                     figures |= self._by_partition(folder, experiment, by_class)
                 figures |= self._to_target(folder, experiment, table)
             figures |= _on_request(folder) | _of_matrices(folder)
+        if ended and lacking == len(self.without_partition):  # else the data may be here the next time
+            self.before.put(record["trial"], stamp, ReadTrial(figures, experiment, summary, table))
         return figures
+
+    def _noted(self, trial: str, read: ReadTrial) -> dict[str, Any]:
+        """Note a trial's facts and evaluations; return its figures."""
+        self.facts[trial] = facts_of(read.experiment, read.summary, _lineage(read.experiment))
+        if read.evaluations is not None:
+            self.evaluations[trial] = read.evaluations
+        return read.figures
 
     def _evaluations(self, folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
         """Read the evaluations along the lineage, with simulated time if devices are supposed; None without any."""
@@ -183,9 +196,7 @@ class TrialReader:
         table = RunFolder(folder).arrow(
             "evaluations", ["stage", "round", "scope", *metrics.EVALUATED, "class_accuracy", "own"]
         )
-        lineage = _lineage(experiment)
-        keep = [stage in lineage for stage in table["stage"].to_pylist()]
-        table = table.filter(pa.array(keep, pa.bool_()))
+        table = _along(table, experiment)
         if self.devices is None:
             return table
         places = zip(table["stage"].to_pylist(), table["round"].to_pylist(), strict=True)
@@ -269,21 +280,26 @@ def over_clients(class_counts: np.ndarray, class_accuracy: list[float | None]) -
     return {"worst_decile_accuracy": float(worst.mean()), "client_std": float(by_client.std())}
 
 
-def personal_rows(folder: Path) -> pd.DataFrame:
+def personal_rows(folder: Path) -> pa.Table:
     """Read personal.parquet along the lineage of the run in ``folder``, in the file's order; empty if it has none."""
     columns = ["stage", "round", "point", "client", "samples", "accuracy", *MEANS]
-    rows = RunFolder(folder).arrow("personal", columns).to_pandas()
-    return of_stages(rows, _lineage(read_experiment(folder / "experiment.yaml"))) if len(rows) else rows
+    rows = RunFolder(folder).arrow("personal", columns)
+    return _along(rows, read_experiment(folder / "experiment.yaml")) if len(rows) else rows
 
 
-def local_rows(folder: Path) -> pd.DataFrame:
+def local_rows(folder: Path) -> pa.Table:
     """Read stage, round and local_accuracy of the rounds that measured it, along the lineage of the run in ``folder``.
 
     Empty if none did: then the experiment, which takes longer to read, is left alone.
     """
-    rows = RunFolder(folder).arrow("rounds", ["stage", "round", "local_accuracy"]).to_pandas()
-    measured = rows.dropna(subset=["local_accuracy"])
-    return of_stages(measured, _lineage(read_experiment(folder / "experiment.yaml"))) if len(measured) else measured
+    rows = RunFolder(folder).arrow("rounds", ["stage", "round", "local_accuracy"])
+    measured = rows.filter(~pc.field("local_accuracy").is_nan())  # nor null
+    return _along(measured, read_experiment(folder / "experiment.yaml")) if len(measured) else measured
+
+
+def _along(table: pa.Table, experiment: Mapping[str, Any]) -> pa.Table:
+    """Keep the rows of the stages of the lineage."""
+    return table.filter(pc.field("stage").isin(sorted(_lineage(experiment))))
 
 
 # --- the data behind them -----------------------------------------------------------------------------

@@ -246,9 +246,10 @@ def _job(
 
     data: data section as JSON -> the data set in Ray's store. codes: see :class:`~engine.sweeps.trial.Job`.
     """
+    for trial in planned:  # refused here, before any begins
+        _placed(trial.experiment).resolve()
     return Job(
         folder=folder.path.resolve(),
-        experiments={trial.trial: _placed(trial.experiment) for trial in planned},
         base=_placed(sweep.base),
         data=data,
         store=store,
@@ -383,7 +384,7 @@ def _data_sections(sweep: Sweep, planned: Sequence[Planned]) -> dict[str, Experi
 
 
 def _placed(experiment: Experiment) -> Experiment:
-    """Return the experiment with its executor and the device of its trials: a GPU where they have a share of one."""
+    """Return the experiment with the device of its trials: a GPU where they have a share of one."""
     if experiment.execution.device == "auto":
         device = "cuda" if experiment.execution.gpus_per_actor else "cpu"
         experiment = experiment.replace({"execution.device": device})
@@ -394,7 +395,7 @@ def _placed(experiment: Experiment) -> Experiment:
         "needs a share of a GPU for each trial",
         "set execution.gpus_per_actor, for example to 0.25",
     )
-    return experiment.resolve()
+    return experiment
 
 
 def _store(folder: SweepFolder, how: How) -> StageStore | None:

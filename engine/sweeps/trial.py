@@ -62,8 +62,7 @@ class Job:
     """The common part of all trials of a sweep."""
 
     folder: Path
-    experiments: Mapping[str, Experiment]  # of planned trials; the others are made of ``base`` and their setting
-    base: Experiment
+    base: Experiment  # a trial's own is made of it, its setting and its seed
     data: Mapping[str, Any]  # data section as JSON -> reference to the data set that each node holds once
     store: StageStore | None
     actors: int  # client actors of a trial; 0: in its own process
@@ -165,7 +164,7 @@ class Trial(tune.Trainable):
 
     def _open(self) -> None:
         source, self._source = self._source, None
-        check_code(self._job, self.trial_name)
+        check_code(self._job, self.trial_name, self._experiment())
         folder = self._sweep.run_folder(self.trial_name)
         with writing(self._sweep.path):
             if source is not None:
@@ -185,11 +184,9 @@ class Trial(tune.Trainable):
         self._scores.read(folder, self._local.driver.experiment, self._local.driver.round)
 
     def _experiment(self) -> Experiment:
-        planned = self._job.experiments.get(self.trial_name)
-        if planned is None:
-            record = self._record
-            planned = experiment_of(self._job.base, record.setting, record.seed, self._job.partitions)
-        planned = mending.scheduled(planned, self._record.schedule)
+        record = self._record
+        planned = experiment_of(self._job.base, record.setting, record.seed, self._job.partitions)
+        planned = mending.scheduled(planned, record.schedule)
         return planned.resolve()  # the executor, that is: it depends on what the trial sets
 
     def _driver(self, experiment: Experiment) -> LocalDriver:
@@ -388,10 +385,10 @@ class Trial(tune.Trainable):
         return self._sweep.run_folder(self.trial_name).path.with_name(f".{self.trial_name}.checkpoint")
 
 
-def check_code(job: Job, trial: str) -> None:
+def check_code(job: Job, trial: str, experiment: Experiment) -> None:
     """Refuse to begin in a process that was started after the code had changed under the sweep."""
-    planned = job.experiments.get(trial)
-    before, now = job.codes.get(trial if planned else ""), code_of(planned or job.base)
+    name, compared = (trial, experiment) if trial in job.codes else ("", job.base)
+    before, now = job.codes.get(name), code_of(compared)
     if before is not None and before != now and not job.base.execution.mixed_hardware:
         raise RunError(
             f"the code has changed since the sweep was started ({before}, now {now}), so this trial could not be "

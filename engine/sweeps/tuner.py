@@ -98,7 +98,7 @@ def make_tuner(
     trainable: Any = tune.with_parameters(Trial, job=job)
     trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
     scheduler = _scheduler(sweep, planned)
-    of_author = guarded(sweep.callbacks, events.say)
+    of_author, loggers = guarded(sweep.callbacks, events.say), tunes_own(sweep.callbacks)
 
     def make(samples: int) -> tune.Tuner:
         return tune.Tuner(
@@ -119,7 +119,7 @@ def make_tuner(
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
-                callbacks=[events, *of_author, *tunes_own(sweep.callbacks)],
+                callbacks=[events, *of_author, *loggers],
                 verbose=0,
                 progress_reporter=_Silent() if "ipykernel" in sys.modules else None,  # elsewhere verbose=0 will do
             ),

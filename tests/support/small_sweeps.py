@@ -36,7 +36,7 @@ class Alone(Trial):
 
     def __init__(self, folder: Path, experiment: Experiment, step: int | None = 2, **fields: Any) -> None:
         data = {data_key(experiment): None}
-        self.setup({}, Job(folder, {"00000": experiment}, experiment, data, None, 0, step, **{"mutable": ()} | fields))
+        self.setup({}, Job(folder, experiment, data, None, 0, step, **{"mutable": ()} | fields))
         self._datasets = {data_key(experiment): experiment.data.load()}
 
 
@@ -46,10 +46,10 @@ class InProcess(Trial):
     trial_name = ""
     logdir = None
 
-    def __init__(self, folder: Path, one: Planned, dataset: Dataset, store: StageStore | None) -> None:
+    def __init__(self, folder: Path, sweep: Sweep, one: Planned, dataset: Dataset, store: StageStore | None) -> None:
         self.trial_name = one.trial
         data = {data_key(one.experiment): None}
-        self.setup({}, Job(folder, {one.trial: one.experiment}, one.experiment, data, store, 0, None, ()))
+        self.setup({}, Job(folder, sweep.base, data, store, 0, None, (), partitions=sweep.partitions))
         self._datasets = {data_key(one.experiment): dataset}
 
 
@@ -70,7 +70,7 @@ def in_steps(function: str, out: Path, *overrides: str, store: StageStore | None
     dataset = named.sweep.base.data.load()
     for one in order(planned)[0]:
         folder.write(TrialRecord(one.trial, one.setting, one.seed))
-        trial, done = InProcess(out.resolve(), one, dataset, store), False
+        trial, done = InProcess(out.resolve(), named.sweep, one, dataset, store), False
         while not done:
             report = trial.step()
             yield report

@@ -99,7 +99,7 @@ def test_a_seed_draws_its_own_partition() -> None:
     whole = {"partition": tune.grid_search([{"name": "dirichlet", "clients": 8, "seed": 7}])}
     assert drawn(Sweep(start, whole, seeds=(0, 3))) == [(0, 7), (3, 10)]
     for partitions, seed in (("anew", 43), ("one", 40)):
-        job: Any = SimpleNamespace(base=start, experiments={}, partitions=partitions)
+        job: Any = SimpleNamespace(base=start, partitions=partitions)
         trial: Any = SimpleNamespace(_job=job, trial_name="00000", _record=TrialRecord("00000", {"mu": 0.5}, 3))
         assert Trial._experiment(trial).value_of("partition.seed") == seed
 

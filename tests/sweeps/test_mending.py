@@ -36,7 +36,7 @@ from engine.sweeps.tuner import _Begin
 from tests.support.small_sweeps import Alone, base, grid
 
 EXPERIMENT = base(rounds=3, **{"checkpoint.every": 1, "execution.actors": 0, "algorithm.name": "scaffold"})
-PLANNED = [PlannedTrial("00000", 0, {"mu": 0.1})]
+PLANNED = [PlannedTrial("00000", 0, {"eta": 0.05})]
 LAST = 2  # the round after which a scheduler has stopped it
 
 
@@ -54,7 +54,7 @@ def computed(folder: Path, damaged: frozenset[str] = frozenset()) -> dict[str, A
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep of one trial, that a scheduler has stopped before its last round."""
     sweep = SweepFolder(tmp_path_factory.mktemp("sweeps") / "stopped")
-    sweep.write(TrialRecord("00000", {"mu": 0.1}, 0))
+    sweep.write(TrialRecord("00000", {"eta": 0.05}, 0))
     sweep.write_plan(PLANNED)
     computed(sweep.path)
     sweep.end("00000", "stopped", "by ASHA")
@@ -259,8 +259,8 @@ NAMED = NamedSweep("mine.grid", "laptop", (), "A grid", grid("laptop"))
 RECORDS: dict[str, Callable[[SweepFolder], object]] = {
     "sweep.yaml": lambda folder: folder.create(NAMED, {}),
     "plan.json": lambda folder: folder.write_plan(PLANNED),
-    "a proposal in plan.json": lambda folder: _Begin(folder, numbered(1, (0,), True))("00000", {"mu": 0.1}, 0),
-    "trial.json of a trial that begins": lambda folder: _Begin(folder, PLANNED)("00001", {"mu": 0.1}, 0),
+    "a proposal in plan.json": lambda folder: _Begin(folder, numbered(1, (0,), True))("00000", {"eta": 0.05}, 0),
+    "trial.json of a trial that begins": lambda folder: _Begin(folder, PLANNED)("00001", {"eta": 0.05}, 0),
     "trial.json of a trial that is stopped": lambda folder: folder.end("00000", "stopped", "by ASHA"),
     "trial.json of a trial that is tried again": lambda folder: folder.write(TrialRecord("00000", {}, 0)),
     "trial.json that is made anew": lambda folder: (
@@ -281,7 +281,7 @@ def _noted(folder: SweepFolder) -> None:
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Kills: a record of a sweep whose failure is a traceback, or says nothing of how to go on; half a file."""
     folder = SweepFolder(tmp_path / "a sweep")
-    folder.write(TrialRecord("00000", {"mu": 0.1}, 0))
+    folder.write(TrialRecord("00000", {"eta": 0.05}, 0))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", _full)
         with pytest.raises(WriteError, match=r"cannot be written \(No space left on device\).*fedskew resume") as told:

@@ -71,13 +71,15 @@ def describe(summary: statistics.Summary, measured: Quantity) -> str:
 def settings_of(results: Results) -> list[Setting]:
     """Gather the trials of each setting, in the order of the trials."""
     settings: dict[Hashable, Setting] = {}
+    counted = set[Hashable]()
     for row in results.trials.to_dict("records"):
         values = {axis.name: row[axis.name] for axis in results.axes}
         fresh = Setting(values, [], results.metric, alone=len(results.trials) == 1)
         trials = settings.setdefault(key(values), fresh).trials
-        run = row["seed"], row["weights_sha256"]
-        if row["weights_sha256"] is None or all(run != (one["seed"], one["weights_sha256"]) for one in trials):
+        run = key(values), row["seed"], row["weights_sha256"]
+        if row["weights_sha256"] is None or run not in counted:
             trials.append(row)  # draws may come to one setting twice: the same computation is no other seed
+        counted.add(run)
     return list(settings.values())
 
 

@@ -61,7 +61,7 @@ def write(folder: Path, metric: str | None = None, rope: float = ROPE, devices: 
     it are worth nothing (0.005 is half a point). ``devices``: what simulated time supposes, in place of the sweep's.
     """
     refuse_links(Path(folder))
-    results = load(Path(folder), metric, devices)
+    results = load(Path(folder), metric, devices, keep=True)
     files, completeness = _contents(results, rope)
     target = results.path / "report"
     with writing(results.path):

@@ -1,0 +1,123 @@
+"""Trials that an earlier report has read are not read again, and nothing of a trial that has changed is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from engine.results import read_before, trials
+from engine.results.loading import load
+from engine.results.read_before import FILE
+from engine.results.results import Results
+from engine.results.simulated_time import Devices
+from tests.support.sweep_folders import make_sweep
+
+
+def long_ago(folder: Path) -> None:
+    """Give all files below ``folder`` a time that has passed."""
+    for path in folder.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    folder = make_sweep(tmp_path / "sweep", rounds=3)
+    long_ago(folder)
+    return folder
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The trials whose experiment was read."""
+    names: list[str] = []
+    original = trials.read_experiment
+
+    def reading(path: Path) -> dict[str, Any]:
+        names.append(path.parent.name)
+        return original(path)
+
+    monkeypatch.setattr(trials, "read_experiment", reading)
+    return names
+
+
+def check_equal(results: Results, others: Results) -> None:
+    pd.testing.assert_frame_equal(results.trials, others.trials)
+    pd.testing.assert_frame_equal(results.curves(), others.curves())
+    assert results.facts == others.facts and results.completeness == others.completeness
+
+
+def test_a_trial_is_read_once(sweep: Path, read: list[str]) -> None:
+    """Kills: a second report that reads all again, or other figures, curves or facts than the first; one that is kept
+    without being asked for."""
+    first = load(sweep)
+    assert not (sweep / FILE).exists()
+    load(sweep, keep=True)
+    ended = set(first.trials.loc[first.trials["status"].isin(["finished", "stopped"]), "trial"])
+    assert len(ended) > 1
+    read.clear()
+    check_equal(load(sweep), first)
+    assert set(read) == set(first.trials["trial"]) - ended
+
+
+def test_what_has_changed_is_read_again(sweep: Path, read: list[str]) -> None:
+    """Kills: figures of a trial as it was: of fewer rows, of another file of the same size, of one that has gone."""
+    names = load(sweep, keep=True).trials.query("status == 'finished'")["trial"].tolist()[:3]
+    summaries = [sweep / "trials" / name / "summary.json" for name in names]
+    values = json.loads(summaries[0].read_text())
+    summaries[0].write_text(json.dumps(values | {"best_accuracy": 0.5}))
+    text = summaries[1].read_text()
+    summaries[1].write_text(text.replace("4", "5"))
+    assert summaries[1].stat().st_size == len(text.encode())
+    summaries[2].unlink()
+    read.clear()
+    found = load(sweep, keep=True).trials.set_index("trial")
+    assert set(names[:2]) <= set(read)
+    assert found.loc[names[0], "best_accuracy"] == 0.5 and found.loc[names[2], "status"] == "damaged"
+    read.clear()
+    load(sweep)
+    assert set(names[:2]) <= set(read)  # they have changed just now, and may again without a new time
+    long_ago(sweep / "trials")
+    load(sweep, keep=True)
+    read.clear()
+    load(sweep)
+    assert not {*names[:2]} & {*read}
+
+
+def test_all_that_figures_depend_on(sweep: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: figures to another target or on other devices, or made by another version."""
+    count = len(load(sweep, keep=True).trials)
+    for change in ("target", "devices", "sources"):
+        read.clear()
+        if change == "target":
+            text = (sweep / "sweep.yaml").read_text()
+            (sweep / "sweep.yaml").write_text(text.replace("target_accuracy: ", "target_accuracy: 0.1 # "))
+        if change == "sources":
+            monkeypatch.setattr(read_before, "_sources", lambda: "another version")
+        load(sweep, devices=Devices() if change == "devices" else None)
+        assert len(set(read)) >= count - 1, change
+
+
+def test_a_strange_file_is_passed_over(sweep: Path, read: list[str]) -> None:
+    """Kills: a report that fails for a file that it could do without; one that believes another sweep's."""
+    first = load(sweep, keep=True)
+    whole = (sweep / FILE).read_bytes()
+    table = pq.read_table(sweep / FILE)
+    broken = table.set_column(2, "read", pa.array(["[1]"] * len(table)))
+    for content in (whole[:-100], b"", broken, table.select(["trial"])):
+        if isinstance(content, bytes):
+            (sweep / FILE).write_bytes(content)
+        else:
+            pq.write_table(content, sweep / FILE)
+        read.clear()
+        check_equal(load(sweep), first)
+        assert len(set(read)) > 1
+    (sweep / FILE).unlink()
+    (sweep / FILE).mkdir()
+    check_equal(load(sweep, keep=True), first)
