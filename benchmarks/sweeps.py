@@ -3,7 +3,8 @@
     python -m benchmarks.sweeps [--trials 50 150 500] [--places 2048] [--out results.json]
 
 Each sweep is a command of its own. A trial is one round of eight tiny clients: a few milliseconds of training, so what
-is measured is Tune, the trial's folder and the store. Memory is the sweep process's peak; ``--places``: with as many
+is measured is Tune, the trial's folder and the store. The head's seconds are of the processor that all trials share,
+by which a cluster is bound, however many places it has. Memory is the sweep process's peak; ``--places``: with as many
 trials in one Tune as a cluster with so many places has. The report is made twice: of all trials, and when only one has
 changed since.
 """
@@ -50,14 +51,20 @@ def measure(trials: int, places: int | None, folder: Path) -> dict[str, float | 
     command = [
         sys.executable,
         "-c",
-        "import sys, resource\n"
+        "import sys, resource, time\n"
         "from pathlib import Path\n"
         "from engine.sweeps import tuner\n"
         f"tuner.portion_for = lambda slots, given=tuner.portion_for: given({places} or slots)\n"
         "from engine.sweeps.named import load\n"
         "from engine.sweeps.options import How\n"
         "from engine.sweeps.running import run_sweep\n"
-        "run_sweep(load(sys.argv[1], 'laptop', [sys.argv[2]], {}), Path(sys.argv[3]), How(mode='inside'))\n"
+        "from engine.sweeps.observers import SweepObserver\n"
+        "class Clock(SweepObserver):\n"
+        "    ends = []\n"
+        "    def on_trial_end(self, *what): self.ends.append(time.process_time())\n"
+        "named = load(sys.argv[1], 'laptop', [sys.argv[2]], {})\n"
+        "run_sweep(named, Path(sys.argv[3]), How(mode='inside'), observers=[Clock()])\n"
+        "print((Clock.ends[-1] - Clock.ends[0]) / (len(Clock.ends) - 1))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)",
         reference,
         seeds,
@@ -76,6 +83,7 @@ def measure(trials: int, places: int | None, folder: Path) -> dict[str, float | 
     return {
         "trials": trials,
         "places": places,
+        "head_seconds_per_trial": round(float(out.stdout.split()[-2]), 4),
         "trials_per_second": round((trials - 1) / (ended[-1] - ended[0]), 1),
         "files_per_trial": round(files / trials, 1),
         "report_seconds": reports[0],

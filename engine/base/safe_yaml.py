@@ -20,7 +20,9 @@ DIGITS = 250  # of a whole number, be they of 16: a real number has no place for
 TOO_LONG, WHOLE = f"it has a number of more than {DIGITS} digits", "tag:yaml.org,2002:int"
 MOST = 1_000_000  # values, each alias counted as all that it stands for
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where PyYAML has been built with it
+# Ten times as fast where PyYAML has been built with them.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 _resolver = yaml.resolver.Resolver()  # of plain words: whether 1 is a number
@@ -53,6 +55,11 @@ def parse(text: str) -> Any:
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
         # Of the constructors: a 13th month, !!bool maybe, a number of 5,000 digits.
         raise NotYaml(f"it has a value that cannot be read: {' '.join(str(error).split())}") from None
+
+
+def text_of(values: Any) -> str:
+    """Return plain data as the text of a YAML file, in their order."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def read(path: Path) -> Any:

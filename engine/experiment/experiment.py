@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
-import yaml
 from pydantic import Field
 
 from algorithms import ALGORITHMS
@@ -155,7 +154,7 @@ class Experiment(Section):
 
     def to_yaml(self) -> str:
         """Return the text of a YAML file with every field, defaults included."""
-        return yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
+        return safe_yaml.text_of(self.to_mapping())
 
     def override(self, assignments: Iterable[str]) -> Experiment:
         """Return a copy with dotted ``key=value`` pairs applied, values in YAML syntax."""

@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import refuse_links, write_atomically, writing
@@ -154,7 +152,7 @@ class SweepFolder:
             values[BEGUN] = changed
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path / "sweep.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+            write_atomically(self.path / "sweep.yaml", safe_yaml.text_of(values))
 
     def write_plan(self, planned: Sequence[PlannedTrial]) -> None:
         """Write down which trials there are to be, for whom a lost one is to be missing."""

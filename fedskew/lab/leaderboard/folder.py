@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from engine.base import safe_yaml
 from engine.base.errors import ConfigError
 from engine.base.files import refuse_links, write_atomically
 from engine.base.json_text import json_text
@@ -38,7 +37,7 @@ def write(folders: Mapping[str, Results], out: Path, metric: str | None = None) 
     check_no_results(out, "--out")
     board = board_of(folders, metric)
     runs = [run for cell in board.cells.values() for run in cell.runs]
-    files = {_config(run): yaml.safe_dump(dict(run.facts.values), sort_keys=False, allow_unicode=True) for run in runs}
+    files = {_config(run): safe_yaml.text_of(dict(run.facts.values)) for run in runs}
     files |= {DATA: _data(board), PAGE: _page(board, folders)}
     try:
         (out / CONFIGS).mkdir(parents=True, exist_ok=True)
