@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import time
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from engine import record
 from engine.base import parquet
 from engine.base.errors import WriteError
 
-log = logging.getLogger("fedskew")
 FILE = ".read.parquet"
 SETTLED = 2 * 10**9  # nanoseconds: what was changed so shortly before may change again within the clock's grain
 KEY = b"made with"
@@ -69,12 +67,9 @@ class ReadBefore:
 
     def save(self) -> None:
         """Write the file, if a trial is new in it; where it cannot be written the next report reads all again."""
-        if not self._grown:
-            return
-        try:
-            parquet.write(self._path, _packed(self._trials).replace_schema_metadata({KEY: self._key}))
-        except (OSError, WriteError) as error:
-            log.info("%s is not kept: %s", self._path, error)
+        if self._grown:
+            with suppress(OSError, WriteError):
+                parquet.write(self._path, _packed(self._trials).replace_schema_metadata({KEY: self._key}))
 
 
 def stamp_of(folder: Path) -> str:

@@ -5,6 +5,7 @@ Order: a trial starts when the rounds it shares with an earlier one have been co
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from engine.record.stage_hashes import stage_hash
 from engine.sweeps.definition import Sweep
 from engine.worker.ray.resources import PROCESS, groups_in_memory
 
+log = logging.getLogger("fedskew")
 ANYWHERE: dict[str, str] = {}  # numerics of no machine in particular: for comparing trials with each other
 
 
@@ -174,15 +176,20 @@ def check_fit(mode: Mode, nodes: Sequence[Mapping[str, float]]) -> None:
 def at_once(mode: Mode, nodes: Sequence[Mapping[str, float]], asked: int | None) -> int:
     """Return how many trials run at a time, for which there must be cores and memory.
 
-    asked: ``--concurrent``; raises :class:`ConfigError` where memory does not carry so many.
+    asked: ``--concurrent``. As many are given to Ray, so that a cluster which grows does so; those that have no place
+    wait. Raises :class:`ConfigError` where memory does not carry those that have.
     """
     processes = mode.actors + 1
     room = groups_in_memory(processes, sum(node.get("memory", math.inf) for node in nodes))
-    wanted = min(mode.slots, asked or mode.slots)
-    if asked is not None and wanted > room:
-        rule = f"is {wanted} x {processes} processes of {size_text(PROCESS)} at the least, more than memory carries"
+    if asked is None:
+        return min(mode.slots, room)
+    placed = min(asked, mode.slots)
+    if placed > room:
+        rule = f"is {placed} x {processes} processes of {size_text(PROCESS)} at the least, more than memory carries"
         raise ConfigError("--concurrent", asked, rule, f"set --concurrent {room}")
-    return min(wanted, room)
+    if placed < asked:
+        log.warning("--concurrent=%d: %d trials have places, more are waited for", asked, placed)
+    return asked
 
 
 def _bundle(cpus: float, share: float) -> dict[str, float]:
