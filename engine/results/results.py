@@ -106,10 +106,8 @@ class Results:
 
     @cached_property
     def _local(self) -> pd.DataFrame:
-        unmeasured = {
-            name for name, one in self.facts.items() if one.values.get("evaluation", {}).get("local_every") == 0
-        }
-        return self._of_trials(self._read(local_rows, without=unmeasured), ["stage", "round", "local_accuracy"])
+        without = {name for name, one in self.facts.items() if one.values.get("evaluation", {}).get("local_every") == 0}
+        return self._of_trials(self._read(local_rows, without), ["stage", "round", "local_accuracy"])
 
     def local_curves(self) -> pd.DataFrame:
         """One row for each round of a trial's lineage that measured its local models, whatever became of the trial.

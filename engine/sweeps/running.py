@@ -407,6 +407,8 @@ def _store(folder: SweepFolder, how: How) -> StageStore | None:
 
 def _result(folder: SweepFolder, trials: Sequence[PlannedTrial], places: int) -> SweepResult:
     records = [record for one in trials if (record := folder.record(one.trial)) is not None]
+    if any(one.setting is None for one in trials):  # what a searcher has proposed, all of it
+        folder.write_plan(with_settings(trials, {}, records))
     statuses = Counter[str](record.status for record in records)
     if len(records) < len(trials):
         statuses["missing"] = len(trials) - len(records)

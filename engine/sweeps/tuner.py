@@ -47,11 +47,15 @@ class _Begin:
     def __init__(self, folder: SweepFolder, planned: Sequence[PlannedTrial]) -> None:
         self._folder = folder
         self._planned = {one.trial: one for one in planned}
+        self._proposed = self._unwritten = 0
 
     def __call__(self, trial: str, setting: dict[str, Any], seed: int) -> None:
         if trial in self._planned and self._planned[trial].setting is None:
             self._planned[trial] = replace(self._planned[trial], setting=setting)
-            self._folder.write_plan(list(self._planned.values()))
+            self._proposed, self._unwritten = self._proposed + 1, self._unwritten + 1
+            if self._unwritten > self._proposed // 50:  # the whole plan each time: by then it has grown by as much
+                self._folder.write_plan(list(self._planned.values()))
+                self._unwritten = 0
         if self._folder.record(trial) is None:
             self._folder.write(TrialRecord(trial, setting, seed))
 

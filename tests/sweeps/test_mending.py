@@ -221,6 +221,21 @@ def test_what_is_proposed_is_in_the_plan(tmp_path: Path) -> None:
     assert folder.plan() == {}
 
 
+def test_a_long_search_writes_its_plan_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a plan of 10,000 trials that is written whole for each of them."""
+    folder, written = SweepFolder(tmp_path), list[int]()
+    monkeypatch.setattr(SweepFolder, "write", lambda *_: None)
+    monkeypatch.setattr(
+        SweepFolder, "write_plan", lambda _, plan: written.append(sum(one.setting is not None for one in plan))
+    )
+    trials = numbered(5_000, (0,), innermost=True)
+    begin = _Begin(folder, trials)
+    for one in trials:
+        begin(one.trial, {"eta": 0.05}, 0)
+    assert written[:49] == [*range(1, 50)] and len(written) < 350
+    assert written[-1] > 0.98 * len(trials)
+
+
 def test_a_search_fills_its_gaps(tmp_path: Path) -> None:
     """Kills: a proposal under the number of a trial that is there; half a proposal with another setting."""
     sweep = Sweep(base(), {"local.lr": tune.uniform(0, 1)}, seeds=(0, 1), samples=3, search=Optuna())
