@@ -68,12 +68,16 @@ def order(trials: Sequence[Planned]) -> tuple[list[Planned], dict[str, Needs]]:
     needs: dict[str, Needs] = {}
     for group in groups.values():
         group.sort(key=lambda trial: [rounds for _, rounds in paths[trial.trial]])
-        for number, trial in enumerate(group):
-            best = Needs("", 0)
-            for other in group[:number]:
-                shared = _shared(paths[trial.trial], paths[other.trial])
-                if shared > best.round:
-                    best = Needs(other.trial, shared)
+        # What a stage computes, which tells all before it -> for how many rounds -> the first trial that does.
+        firsts: dict[str, dict[int, str]] = defaultdict(dict)
+        for trial in group:
+            best, before = Needs("", 0), 0
+            for stage, rounds in paths[trial.trial]:
+                for its_rounds, first in firsts[stage].items():
+                    if before + min(rounds, its_rounds) > best.round:
+                        best = Needs(first, before + min(rounds, its_rounds))
+                firsts[stage].setdefault(rounds, trial.trial)
+                before += rounds
             if best.round:
                 needs[trial.trial] = best
     # Those that wait for nobody come first, then by how long a chain they wait for.
@@ -93,16 +97,6 @@ def _path(experiment: Experiment) -> list[tuple[str, int]]:
         for stage in experiment.chain
         if stage.name in lineage
     ]
-
-
-def _shared(path: Sequence[tuple[str, int]], other: Sequence[tuple[str, int]]) -> int:
-    """Rounds from the first on that two runs have in common: what follows stages of other lengths has other hashes."""
-    total = 0
-    for (mine, rounds), (its, its_rounds) in zip(path, other, strict=False):
-        if mine != its:
-            break
-        total += min(rounds, its_rounds)
-    return total
 
 
 # --- where trials run -----------------------------------------------------------------------------------

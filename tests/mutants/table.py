@@ -934,14 +934,14 @@ STUDIES = (
 SWEEPS = (
     mutant(
         "rounds that are shared beyond the shorter stage",
-        "total += min(rounds, its_rounds)",
-        "total += max(rounds, its_rounds)",
+        "best = Needs(first, before + min(rounds, its_rounds))",
+        "best = Needs(first, before + max(rounds, its_rounds))",
         "test_planning.py::test_short_prefixes_come_first_and_nobody_waits_for_a_longer_one",
     ),
     mutant(
         "rounds that the shorter stage does not have",
-        "total += min(rounds, its_rounds)",
-        "total += rounds",
+        "best = Needs(first, before + min(rounds, its_rounds))",
+        "best = Needs(first, before + rounds)",
         "test_planning.py::test_short_prefixes_come_first_and_nobody_waits_for_a_longer_one",
     ),
     mutant(
