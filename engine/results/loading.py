@@ -69,8 +69,6 @@ def load(folder: Path, metric: str | None = None, devices: Devices | None = None
     for name in names:
         require(name not in RESERVED, "axis", name, "is also a figure of a trial", "give the axis another name")
     rows = [reader.row(record, names) for record in records]
-    if keep and plan is not None:
-        reader.before.save()
     for row in rows:
         if row["trial"] in damage:
             row |= reader.lost(row["trial"], damage[row["trial"]])
@@ -92,6 +90,8 @@ def load(folder: Path, metric: str | None = None, devices: Devices | None = None
         check_metric(results, metric)
         results = replace(results, metric=metric, mode=better_way(metric) or "max")
     check_metric(results, results.metric)
+    if keep and plan is not None:
+        reader.before.save()
     return results
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from engine import record
 from engine.base import parquet
 from engine.base.errors import WriteError
+from engine.base.opening import read_bytes
 
 FILE = ".read.parquet"
 SETTLED = 2 * 10**9  # nanoseconds: what was changed so shortly before may change again within the clock's grain
@@ -114,4 +115,4 @@ def _sources() -> str:
     """Return a hash of the sources that make figures of files."""
     folders = (Path(__file__).parent, Path(record.__file__).parent)
     files = sorted(path for folder in folders for path in folder.glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    return hashlib.sha256(b"".join(map(read_bytes, files))).hexdigest()
