@@ -23,6 +23,7 @@ from engine.record.sweep_files import RECORD, PlannedTrial, followed, read_plan,
 from engine.results.claims import Claim, PaperTable
 from engine.results.class_figures import class_figure, class_figures
 from engine.results.completeness import Completeness, by_status, named
+from engine.results.read_before import ReadBefore
 from engine.results.results import Axis, Results, check_metric
 from engine.results.settings import better_way, setting_column
 from engine.results.simulated_time import Devices
@@ -46,7 +47,7 @@ def load(folder: Path, metric: str | None = None, devices: Devices | None = None
     """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own.
 
     devices: what simulated time supposes, in place of the sweep's own; without either there is none. keep: what is
-    read of a sweep is kept in its folder, see read_before.py.
+    read of a sweep without devices is kept in its folder, see read_before.py.
     """
     folder = Path(folder)
     for place in (folder, folder / "trials"):  # below it, one costs its trial alone
@@ -65,6 +66,8 @@ def load(folder: Path, metric: str | None = None, devices: Devices | None = None
         raise RunFolderError(f"{folder} is neither a run nor a sweep: {lacks}{_inside(folder)}")
     sweep["devices"] = devices or sweep.get("devices")
     reader = TrialReader(folder, sweep["target_accuracy"], sweep["devices"])
+    if keep and plan is not None and sweep["devices"] is None:
+        reader.before = ReadBefore(folder, sweep["target_accuracy"])
     names = [axis.name for axis in sweep["axes"]]
     for name in names:
         require(name not in RESERVED, "axis", name, "is also a figure of a trial", "give the axis another name")
@@ -90,7 +93,7 @@ def load(folder: Path, metric: str | None = None, devices: Devices | None = None
         check_metric(results, metric)
         results = replace(results, metric=metric, mode=better_way(metric) or "max")
     check_metric(results, results.metric)
-    if keep and plan is not None:
+    if reader.before is not None:
         reader.before.save()
     return results
 

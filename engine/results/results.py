@@ -106,7 +106,8 @@ class Results:
 
     @cached_property
     def _local(self) -> pd.DataFrame:
-        without = {name for name, one in self.facts.items() if one.values.get("evaluation", {}).get("local_every") == 0}
+        asked = {name: one.values.get("evaluation") for name, one in self.facts.items()}
+        without = {name for name, one in asked.items() if isinstance(one, dict) and one.get("local_every") == 0}
         return self._of_trials(self._read(local_rows, without), ["stage", "round", "local_accuracy"])
 
     def local_curves(self) -> pd.DataFrame:

@@ -31,7 +31,6 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ from engine.results import round_folders
 from engine.results.class_figures import STD, by_rows
 from engine.results.completeness import STATUSES
 from engine.results.facts import Facts, facts_of
-from engine.results.read_before import ReadBefore, ReadTrial, stamp_of
+from engine.results.read_before import COLUMNS, ReadBefore, ReadTrial, stamp_of
 from engine.results.simulated_time import CLOCK, Devices, seconds_until
 
 log = logging.getLogger("fedskew")
@@ -114,7 +113,7 @@ class TrialReader:
 
     def __init__(self, folder: Path, target: float | None, devices: Devices | None = None) -> None:
         self.folder = folder
-        self.before = ReadBefore(folder, [target, devices and asdict(devices)])
+        self.before: ReadBefore | None = None  # what a report goes by
         self.target = target
         self.devices = devices
         self.evaluations: dict[str, pa.Table] = {}
@@ -148,8 +147,8 @@ class TrialReader:
         """Read what a trial has come to, as far as it has ended; :class:`RunFolderError` where that is damaged."""
         ended = record["status"] in ("finished", "stopped")
         refuse_links(folder)
-        stamp = stamp_of(folder) if ended else ""
-        if (read := self.before.get(record["trial"], stamp)) is not None:
+        stamp = stamp_of(folder) if ended and self.before is not None else ""
+        if self.before is not None and (read := self.before.get(record["trial"], stamp)) is not None:
             return self._noted(record["trial"], read)
         summary = read_summary(folder)
         if ended and not summary:
@@ -160,7 +159,7 @@ class TrialReader:
                 raise RunFolderError(f"{folder / 'experiment.yaml'} is gone")
             return figures
         experiment = read_experiment(folder / "experiment.yaml")
-        table, lacking = self._evaluations(folder, experiment), len(self.without_partition)
+        table, lacking, left_out = self._evaluations(folder, experiment), len(self.without_partition), True
         self._noted(record["trial"], ReadTrial(figures, experiment, summary if ended else {}, table))
         if table is not None and len(table):
             figures["scope"] = table["scope"][-1].as_py()
@@ -177,8 +176,11 @@ class TrialReader:
                 if figures["scope"] == "global" and by_class is not None:
                     figures |= self._by_partition(folder, experiment, by_class)
                 figures |= self._to_target(folder, experiment, table)
-            figures |= _on_request(folder) | _of_matrices(folder)
-        if ended and lacking == len(self.without_partition):  # else the data may be here the next time
+            found, left_out = _on_request(folder)
+            figures |= found | _of_matrices(folder)
+        if (
+            self.before is not None and not left_out and lacking == len(self.without_partition)
+        ):  # else they may be here the next time
             self.before.put(record["trial"], stamp, ReadTrial(figures, experiment, summary, table))
         return figures
 
@@ -193,9 +195,7 @@ class TrialReader:
         """Read the evaluations along the lineage, with simulated time if devices are supposed; None without any."""
         if not os.path.lexists(folder / "evaluations.parquet"):
             return None
-        table = RunFolder(folder).arrow(
-            "evaluations", ["stage", "round", "scope", *metrics.EVALUATED, "class_accuracy", "own"]
-        )
+        table = RunFolder(folder).arrow("evaluations", COLUMNS)
         table = _along(table, experiment)
         if self.devices is None:
             return table
@@ -239,9 +239,13 @@ class TrialReader:
         return {**over_clients(counts, by_class), **by_rows(counts.sum(axis=0), by_class)}
 
 
-def _on_request(folder: Path) -> dict[str, float]:
-    """Return the metrics of the last round that was diagnosed, and of the last whose images were; {} without any."""
+def _on_request(folder: Path) -> tuple[dict[str, float], bool]:
+    """Return the metrics of the last round that was diagnosed, and of the last whose images were; {} without any.
+
+    And whether something of it was left out, since it cannot be read.
+    """
     figures: dict[str, float] = {}
+    left_out = False
     for kind in round_folders.KINDS:
         found = round_folders.latest(folder, kind)
         if found is None:
@@ -251,10 +255,11 @@ def _on_request(folder: Path) -> dict[str, float]:
             rows = columns_of(layers, ["layer", "cka"]).to_pylist() if layers.exists() else []
         except RunFolderError as error:  # another command's: the trial's own figures stand
             log.warning("left out: %s", error)
+            left_out = True
             continue
         figures |= {name: summary[name] for name in ON_REQUEST if type(summary.get(name)) in (int, float)}
         figures |= {f"{LAYER}{row['layer']}": row["cka"] for row in rows if isinstance(row["cka"], float)}
-    return figures
+    return figures, left_out
 
 
 def _of_matrices(folder: Path) -> dict[str, float]:

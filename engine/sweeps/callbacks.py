@@ -12,13 +12,15 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ray import tune
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 
 log = logging.getLogger("fedskew")
+NO_OTHERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"
 TUNES_OWN = (CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback)
 HOOKS = (
     *("on_step_begin", "on_step_end", "on_trial_start", "on_trial_restore", "on_trial_save", "on_trial_complete"),
@@ -94,8 +96,21 @@ def guarded(callbacks: Sequence[tune.Callback], say: Callable[[str], None]) -> l
 
 def tunes_own(callbacks: Sequence[tune.Callback]) -> list[tune.Callback]:
     """Return new ones of Tune's loggers, which have no values of their own: those that are asked for, and the one that
-    its results are read from. From here on Tune makes no others: they cost two files and 10 ms a trial.
+    its results are read from.
     """
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     kinds = dict.fromkeys([*(type(one) for one in callbacks if type(one) in TUNES_OWN), JsonLoggerCallback])
     return [kind() for kind in kinds]
+
+
+@contextmanager
+def no_others() -> Iterator[None]:
+    """Keep Tune from making loggers by itself meanwhile, unless the user wants it: they cost two files and 10 ms a
+    trial.
+    """
+    before = os.environ.get(NO_OTHERS)
+    os.environ.setdefault(NO_OTHERS, "1")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[NO_OTHERS]

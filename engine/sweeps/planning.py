@@ -170,20 +170,17 @@ def check_fit(mode: Mode, nodes: Sequence[Mapping[str, float]]) -> None:
 def at_once(mode: Mode, nodes: Sequence[Mapping[str, float]], asked: int | None) -> int:
     """Return how many trials run at a time, for which there must be cores and memory.
 
-    asked: ``--concurrent``. As many are given to Ray, so that a cluster which grows does so; those that have no place
-    wait. Raises :class:`ConfigError` where memory does not carry those that have.
+    asked: ``--concurrent``; raises :class:`ConfigError` where memory does not carry so many.
     """
     processes = mode.actors + 1
     room = groups_in_memory(processes, sum(node.get("memory", math.inf) for node in nodes))
-    if asked is None:
-        return min(mode.slots, room)
-    placed = min(asked, mode.slots)
-    if placed > room:
+    placed = min(mode.slots, asked or mode.slots)
+    if asked is not None and placed > room:
         rule = f"is {placed} x {processes} processes of {size_text(PROCESS)} at the least, more than memory carries"
         raise ConfigError("--concurrent", asked, rule, f"set --concurrent {room}")
-    if placed < asked:
-        log.warning("--concurrent=%d: %d trials have places, more are waited for", asked, placed)
-    return asked
+    if asked is not None and placed < asked:
+        log.warning("--concurrent=%d: %d trials have places now, the others wait for some", asked, placed)
+    return min(placed, room)
 
 
 def _bundle(cpus: float, share: float) -> dict[str, float]:

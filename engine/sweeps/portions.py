@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ray import tune
 
-from engine.sweeps.callbacks import Guarded
+from engine.sweeps.callbacks import Guarded, no_others
 
 # Trials of a Tune, 40 to 80 kB each, and as many as keep the wait at its end short beside it.
 LEAST, PER_SLOT = 200, 20
@@ -42,7 +42,8 @@ class Portions:
         failed: list[Ended] = []
         for begun in range(0, self.total, self.portion):
             asked = min(self.portion, self.total - begun)
-            results = self.make(asked).fit()
+            with no_others():
+                results = self.make(asked).fit()
             failed += [Ended(one.path, one.error) for one in results if one.error is not None]
             if results.num_terminated + results.num_errors < asked:  # Ctrl-C
                 break

@@ -34,7 +34,7 @@ from engine.sweeps.observers import Observers, SweepObserver, SweepStart, TrialE
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mode, plan
 from engine.sweeps.storage import Storage
-from engine.sweeps.trial import Job, data_key
+from engine.sweeps.trial import Job, data_key, placed
 from engine.sweeps.tuner import DEATHS, make_tuner
 from engine.worker.addresses import used
 from engine.worker.ray import cluster, node_files
@@ -247,10 +247,10 @@ def _job(
     data: data section as JSON -> the data set in Ray's store. codes: see :class:`~engine.sweeps.trial.Job`.
     """
     for trial in planned:  # refused here, before any begins
-        _placed(trial.experiment).resolve()
+        placed(trial.experiment).resolve()
     return Job(
         folder=folder.path.resolve(),
-        base=_placed(sweep.base),
+        base=sweep.base,
         data=data,
         store=store,
         actors=mode.actors,
@@ -383,21 +383,6 @@ def _data_sections(sweep: Sweep, planned: Sequence[Planned]) -> dict[str, Experi
     return {data_key(experiment): experiment for experiment in experiments}
 
 
-def _placed(experiment: Experiment) -> Experiment:
-    """Return the experiment with the device of its trials: a GPU where they have a share of one."""
-    if experiment.execution.device == "auto":
-        device = "cuda" if experiment.execution.gpus_per_actor else "cpu"
-        experiment = experiment.replace({"execution.device": device})
-    require(
-        experiment.execution.device == "cpu" or experiment.execution.gpus_per_actor > 0,
-        "execution.device",
-        "cuda",
-        "needs a share of a GPU for each trial",
-        "set execution.gpus_per_actor, for example to 0.25",
-    )
-    return experiment
-
-
 def _store(folder: SweepFolder, how: How) -> StageStore | None:
     if not how.reuse:
         return None
@@ -408,7 +393,7 @@ def _store(folder: SweepFolder, how: How) -> StageStore | None:
 def _result(folder: SweepFolder, trials: Sequence[PlannedTrial], places: int) -> SweepResult:
     records = [record for one in trials if (record := folder.record(one.trial)) is not None]
     if any(one.setting is None for one in trials):  # what a searcher has proposed, all of it
-        folder.write_plan(with_settings(trials, {}, records))
+        folder.write_plan(with_settings(trials, folder.plan(), records))
     statuses = Counter[str](record.status for record in records)
     if len(records) < len(trials):
         statuses["missing"] = len(trials) - len(records)

@@ -14,7 +14,7 @@ import logging
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ with uncollected():  # each trial is a process of its own
     from ray import tune
     from ray.exceptions import RayError
 
-    from engine.base.errors import Busy, FedskewError, ResourceError, RunError, StoreError
+    from engine.base.errors import Busy, FedskewError, ResourceError, RunError, StoreError, require
     from engine.base.files import writing
     from engine.base.opening import read_text
     from engine.base.owned import move, remove
@@ -164,7 +164,7 @@ class Trial(tune.Trainable):
 
     def _open(self) -> None:
         source, self._source = self._source, None
-        check_code(self._job, self.trial_name, self._experiment())
+        check_code(self._job, self.trial_name, self._experiment)
         folder = self._sweep.run_folder(self.trial_name)
         with writing(self._sweep.path):
             if source is not None:
@@ -187,7 +187,7 @@ class Trial(tune.Trainable):
         record = self._record
         planned = experiment_of(self._job.base, record.setting, record.seed, self._job.partitions)
         planned = mending.scheduled(planned, record.schedule)
-        return planned.resolve()  # the executor, that is: it depends on what the trial sets
+        return placed(planned).resolve()  # the executor, that is: it depends on what the trial sets
 
     def _driver(self, experiment: Experiment) -> LocalDriver:
         """Open the run in this trial's folder."""
@@ -385,15 +385,30 @@ class Trial(tune.Trainable):
         return self._sweep.run_folder(self.trial_name).path.with_name(f".{self.trial_name}.checkpoint")
 
 
-def check_code(job: Job, trial: str, experiment: Experiment) -> None:
+def check_code(job: Job, trial: str, experiment: Callable[[], Experiment]) -> None:
     """Refuse to begin in a process that was started after the code had changed under the sweep."""
-    name, compared = (trial, experiment) if trial in job.codes else ("", job.base)
+    name, compared = (trial, experiment()) if trial in job.codes else ("", job.base)
     before, now = job.codes.get(name), code_of(compared)
     if before is not None and before != now and not job.base.execution.mixed_hardware:
         raise RunError(
             f"the code has changed since the sweep was started ({before}, now {now}), so this trial could not be "
             "compared with the others; go back to that code and resume with --retry-failed, or sweep anew"
         )
+
+
+def placed(experiment: Experiment) -> Experiment:
+    """Return the experiment with the device of its trial: a GPU where it has a share of one."""
+    if experiment.execution.device == "auto":
+        device = "cuda" if experiment.execution.gpus_per_actor else "cpu"
+        experiment = experiment.replace({"execution.device": device})
+    require(
+        experiment.execution.device == "cpu" or experiment.execution.gpus_per_actor > 0,
+        "execution.device",
+        "cuda",
+        "needs a share of a GPU for each trial",
+        "set execution.gpus_per_actor, for example to 0.25",
+    )
+    return experiment
 
 
 def in_trial(execution: Execution, actors: int) -> Execution:

@@ -74,13 +74,13 @@ def make_tuner(
     """Return what runs the trials of ``sweep`` that have not ended.
 
     planned: all trials; empty with a searcher. trials: all of them, as the sweep's folder names them. records: of an
-    earlier process of the sweep. most: trials at a time.
+    earlier process of the sweep. most: trials that have places.
     """
     folder = events.folder
     begin, total = _Begin(folder, trials), len(trials)
     search: Any
     space: dict[str, Any] = {}
-    concurrent: int | None = most
+    concurrent: int | None = most if isinstance(sweep.search, Optuna) else max(most, how.concurrent or 0)
     if isinstance(sweep.scheduler, Pbt):
         # PBT takes no searcher; so each trial looks up what it has now. Those that have ended stay as they are.
         known = {record.trial: record for record in records}
@@ -102,7 +102,7 @@ def make_tuner(
     trainable: Any = tune.with_parameters(Trial, job=job)
     trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
     scheduler = _scheduler(sweep, planned)
-    of_author, loggers = guarded(sweep.callbacks, events.say), tunes_own(sweep.callbacks)
+    of_author = guarded(sweep.callbacks, events.say)
 
     def make(samples: int) -> tune.Tuner:
         return tune.Tuner(
@@ -112,7 +112,7 @@ def make_tuner(
                 search_alg=search,
                 scheduler=scheduler,
                 num_samples=samples,
-                max_concurrent_trials=concurrent,
+                max_concurrent_trials=concurrent,  # beyond the places there are: a cluster may grow
                 reuse_actors=mode.kind == "inside",  # a start takes 5 s; one with actors of its own ends with its trial
                 trial_name_creator=_name_of,
                 trial_dirname_creator=_name_of,
@@ -123,13 +123,13 @@ def make_tuner(
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
-                callbacks=[events, *of_author, *loggers],
+                callbacks=[events, *of_author, *tunes_own(sweep.callbacks)],
                 verbose=0,
                 progress_reporter=_Silent() if "ipykernel" in sys.modules else None,  # elsewhere verbose=0 will do
             ),
         )
 
-    return Portions(make, total, portion_for(mode.slots), of_author)
+    return Portions(make, total, portion_for(max(mode.slots, concurrent or 0)), of_author)
 
 
 def _latest(trial: Planned, record: TrialRecord | None) -> dict[str, Any]:

@@ -88,8 +88,8 @@ def test_a_clusters_own_resources_count(
 
 
 def test_trials_at_a_time_have_memory(messages: Messages) -> None:
-    """Kills: a sweep with a process for each of many cores on a machine with little memory; actors left out; a sweep on
-    a cluster that grows which never asks for more than its first nodes have."""
+    """Kills: a sweep with a process for each of many cores on a machine with little memory; actors left out; trials
+    that wait for nodes in silence."""
     inside = Mode("inside", 0, ({"CPU": 1.0},), 64, "")
     nested = Mode("nested", 3, ({}, *[{"CPU": 1.0}] * 3), 16, "")
     little = [{"CPU": 32.0, "memory": 8.0 * PROCESS}, {"CPU": 32.0, "memory": 8.5 * PROCESS}]
@@ -101,8 +101,8 @@ def test_trials_at_a_time_have_memory(messages: Messages) -> None:
     with pytest.raises(ConfigError, match=r"--concurrent=17: .*set --concurrent 16"):
         at_once(inside, little, 17)
     assert messages.drain() == []
-    assert at_once(inside, [{"CPU": 64.0}], 200) == 200
-    assert messages.drain() == ["--concurrent=200: 64 trials have places, more are waited for"]
+    assert at_once(inside, [{"CPU": 64.0}], 200) == 64
+    assert messages.drain() == ["--concurrent=200: 64 trials have places now, the others wait for some"]
 
 
 def test_workers_that_share_cores_are_told(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:

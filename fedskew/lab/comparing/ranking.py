@@ -74,9 +74,10 @@ def settings_of(results: Results) -> list[Setting]:
     counted = set[Hashable]()
     for row in results.trials.to_dict("records"):
         values = {axis.name: row[axis.name] for axis in results.axes}
+        setting = key(values)
         fresh = Setting(values, [], results.metric, alone=len(results.trials) == 1)
-        trials = settings.setdefault(key(values), fresh).trials
-        run = key(values), row["seed"], row["weights_sha256"]
+        trials = settings.setdefault(setting, fresh).trials
+        run = setting, row["seed"], row["weights_sha256"]
         if row["weights_sha256"] is None or run not in counted:
             trials.append(row)  # draws may come to one setting twice: the same computation is no other seed
         counted.add(run)
