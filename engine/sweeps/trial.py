@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -91,9 +92,11 @@ class Job:
         """Return the sweep's folder, or one of the trial in the folder ``disk`` of a node that does not see that."""
         if self.storage is None or self.storage.is_seen(self.mark):
             return SweepFolder(self.folder)
-        for older in Path(disk).glob(f"away-{trial}-*"):  # of a process that was killed
-            shutil.rmtree(older, ignore_errors=True)
-        away = Away(Path(tempfile.mkdtemp(prefix=f"away-{trial}-", dir=disk)), self.storage, trial)
+        for older in Path(disk).glob(f"away-{trial}-*-*"):
+            if not _is_alive(int(older.name.split("-")[2])):  # Tune may have begun the trial in another process, too
+                shutil.rmtree(older, ignore_errors=True)
+        prefix = f"away-{trial}-{os.getpid()}-"
+        away = Away(Path(tempfile.mkdtemp(prefix=prefix, dir=disk)), self.storage, trial)
         away.fetch()
         return away
 
@@ -104,6 +107,16 @@ class Job:
             return store
         path = Path(disk).parents[3] / "fedskew-store"  # above artifacts/TIME/tune/working_dirs/TRIAL
         return StageStore(path, store.limit_bytes, store.heartbeat, store.patience)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's by now
+        pass
+    return True
 
 
 def data_key(experiment: Experiment) -> str:
@@ -290,6 +303,7 @@ class Trial(tune.Trainable):
                 assert self._local is not None
                 mending.ended_again(self._local, self._record.rounds)
                 self._local = None
+                self._sweep.write(self._record)  # and with it, from a node that does not see the sweep's folder, all
             folder, last = self._sweep.run_folder(self.trial_name), self._record.rounds
             if folder.has_experiment():
                 self._scores.read(folder, folder.experiment(), last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -126,7 +127,7 @@ def test_a_trial_away_leaves_in_the_sweeps_folder_what_one_there_leaves(
 ) -> None:
     """Kills: files that are not brought, or stay on the node; files of an earlier state that stay in the folder; a
     killed process's files that stay on the node."""
-    (tmp_path / "node/away-00000-killed").mkdir(parents=True)
+    (tmp_path / f"node/away-00000-{2**30}-killed").mkdir(parents=True)  # no process has so high a number
     through(away(tmp_path, "node", step=step))
     same(sweep, there)
     folders = [one.run_folder("00000").path for one in (sweep, there)]
@@ -134,6 +135,18 @@ def test_a_trial_away_leaves_in_the_sweeps_folder_what_one_there_leaves(
     assert names[0] == names[1] - {".lock"}
     assert list((tmp_path / "node").iterdir()) == []
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_computed_again_is_sent(tmp_path: Path, sweep: SweepFolder, there: SweepFolder) -> None:
+    """Kills: a lost file of an ended trial that is made anew on a node, and is there alone; another process's folder of
+    the same trial, taken from under it, after which its files would be deleted in the sweep's, too."""
+    through(away(tmp_path, "node"))
+    (sweep.run_folder("00000").path / "clients.parquet").unlink()
+    other = tmp_path / f"node/away-00000-{os.getppid()}-lives"
+    other.mkdir()
+    through(away(tmp_path, "node", damaged=frozenset({"00000"})))
+    same(sweep, there)
+    assert list((tmp_path / "node").iterdir()) == [other]
 
 
 def test_a_run_sends_each_checkpoint_that_it_comes_to(
