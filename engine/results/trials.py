@@ -147,8 +147,9 @@ class TrialReader:
         """Read what a trial has come to, as far as it has ended; :class:`RunFolderError` where that is damaged."""
         ended = record["status"] in ("finished", "stopped")
         refuse_links(folder)
-        stamp = stamp_of(folder) if ended and self.before is not None else ""
-        if self.before is not None and (read := self.before.get(record["trial"], stamp)) is not None:
+        before, stamp = (self.before, stamp_of(folder)) if ended and self.before is not None else (None, "")
+        read = None if before is None else before.get(record["trial"], stamp)
+        if read is not None and _is_experiment(read.experiment):
             return self._noted(record["trial"], read)
         summary = read_summary(folder)
         if ended and not summary:
@@ -178,10 +179,9 @@ class TrialReader:
                 figures |= self._to_target(folder, experiment, table)
             found, left_out = _on_request(folder)
             figures |= found | _of_matrices(folder)
-        if (
-            self.before is not None and not left_out and lacking == len(self.without_partition)
-        ):  # else they may be here the next time
-            self.before.put(record["trial"], stamp, ReadTrial(figures, experiment, summary, table))
+        # What could not be read may be there the next time.
+        if before is not None and not left_out and lacking == len(self.without_partition):
+            before.put(record["trial"], stamp, ReadTrial(figures, experiment, summary, table))
         return figures
 
     def _noted(self, trial: str, read: ReadTrial) -> dict[str, Any]:
@@ -377,11 +377,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def read_experiment(path: Path) -> dict[str, Any]:
     """Read an experiment as data; :class:`RunFolderError` if it lacks the sections that are read of it."""
     values = read_yaml(path)
-    data, stages, execution = values.get("data"), values.get("stages"), values.get("execution")
-    sections = isinstance(data, dict) and "name" in data and isinstance(execution, dict) and "precision" in execution
-    if not sections or not isinstance(stages, list) or not _are_stages(stages):
+    if not _is_experiment(values):
         raise RunFolderError(f"{path} cannot be read (it is not an experiment of this version)")
     return values
+
+
+def _is_experiment(values: Mapping[str, Any]) -> bool:
+    data, stages, execution = values.get("data"), values.get("stages"), values.get("execution")
+    sections = isinstance(data, dict) and "name" in data and isinstance(execution, dict) and "precision" in execution
+    return sections and isinstance(stages, list) and _are_stages(stages)
 
 
 def _are_stages(stages: list[Any]) -> bool:

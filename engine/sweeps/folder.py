@@ -4,6 +4,7 @@
     plan.json          which trials there are to be, see engine/record/sweep_files.py
     trials/00000/      a run's folder, and trial.json: setting, seed, status, schedule
     tune/              Ray Tune's own results; never read
+    .read.parquet      what a report has read of ended trials, see engine/results/read_before.py
     report/            see fedskew/lab/report
     log.txt            what trackers met that were asked for, see fedskew/trackers
 

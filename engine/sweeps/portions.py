@@ -16,7 +16,7 @@ from ray import tune
 
 from engine.sweeps.callbacks import Guarded, no_others
 
-# Trials of a Tune, 40 to 80 kB each, and as many as keep the wait at its end short beside it.
+# Trials of a Tune, some 150 kB each, and as many as keep the wait at its end short beside it.
 LEAST, PER_SLOT = 200, 20
 
 

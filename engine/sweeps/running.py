@@ -246,8 +246,8 @@ def _job(
 
     data: data section as JSON -> the data set in Ray's store. codes: see :class:`~engine.sweeps.trial.Job`.
     """
-    for trial in planned:  # refused here, before any begins
-        placed(trial.experiment).resolve()
+    for experiment in (sweep.base, *(trial.experiment for trial in planned)):  # refused here, before any begins
+        placed(experiment).resolve()
     return Job(
         folder=folder.path.resolve(),
         base=sweep.base,

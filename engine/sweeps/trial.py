@@ -15,7 +15,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -177,7 +177,8 @@ class Trial(tune.Trainable):
 
     def _open(self) -> None:
         source, self._source = self._source, None
-        check_code(self._job, self.trial_name, self._experiment)
+        planned = self._experiment()
+        check_code(self._job, self.trial_name, planned)
         folder = self._sweep.run_folder(self.trial_name)
         with writing(self._sweep.path):
             if source is not None:
@@ -191,7 +192,7 @@ class Trial(tune.Trainable):
             remove(self._aside, TRIAL_CHECKPOINT)
             with folder.locked(LOCK_SECONDS):
                 mending.clear(folder)
-            self._local = self._driver(self._experiment())
+            self._local = self._driver(planned)
         assert self._local is not None
         # What the folder holds of earlier processes of this trial.
         self._scores.read(folder, self._local.driver.experiment, self._local.driver.round)
@@ -399,9 +400,9 @@ class Trial(tune.Trainable):
         return self._sweep.run_folder(self.trial_name).path.with_name(f".{self.trial_name}.checkpoint")
 
 
-def check_code(job: Job, trial: str, experiment: Callable[[], Experiment]) -> None:
+def check_code(job: Job, trial: str, planned: Experiment) -> None:
     """Refuse to begin in a process that was started after the code had changed under the sweep."""
-    name, compared = (trial, experiment()) if trial in job.codes else ("", job.base)
+    name, compared = (trial, planned) if trial in job.codes else ("", job.base)
     before, now = job.codes.get(name), code_of(compared)
     if before is not None and before != now and not job.base.execution.mixed_hardware:
         raise RunError(

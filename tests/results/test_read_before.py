@@ -114,7 +114,7 @@ def test_a_strange_file_is_passed_over(sweep: Path, read: list[str]) -> None:
     def with_texts(text: str) -> pa.Table:
         return table.set_column(2, "read", pa.array([text] * len(table)))
 
-    texts = ("[1]", "[1, {}, {}]", "[{}, 1, {}]", '[{}, {}, {"versions": 1}]', "[" * 10_000)
+    texts = ("[1]", "[1, {}, {}]", "[{}, 1, {}]", "[{}, {}, {}]", '[{}, {}, {"versions": 1}]', "[" * 10_000)
     others = (table.select(["trial"]), table.set_column(3, "evaluations", table["trial"]))
     for content in (whole[:-100], b"", *map(with_texts, texts), *others):
         if isinstance(content, bytes):
