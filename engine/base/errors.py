@@ -67,11 +67,11 @@ class ResourceError(FedskewError):
 
 
 class WriteError(ResourceError):
-    """A file that cannot be written, as on a full disk; says how to resume ``folder`` once there is room."""
+    """A file that cannot be written, as on a full disk; says how to resume ``folder`` once it can be."""
 
     def __init__(self, file: object, reason: str, folder: object) -> None:
         super().__init__(
-            f"{file} cannot be written ({reason}); the last checkpoint is kept: make room, then "
+            f"{file} cannot be written ({reason}); the last checkpoint is kept: see that it can, then "
             f"{resume_command(folder)}"
         )
         self.file = file

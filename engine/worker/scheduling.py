@@ -8,12 +8,18 @@ because that one is free: it waits for the better one. Otherwise a call that lie
 late.
 
 Short calls are sent together, as one call batch, since each message to an actor and back costs milliseconds.
+
+Where uploads are added on the nodes, neighbouring calls have a node in common, their home (:func:`homes_of`), and go
+there by the same rule, so that few sums travel; an actor that would be idle takes one of another home.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 IN_FLIGHT = 2  # call batches per actor: one running, one waiting beside it, so that no actor idles between two
 SHORT = 0.1  # seconds of work up to which calls are sent together
@@ -77,6 +83,20 @@ class ByteBudget:
         self.most = max(self.most, sum(self._out.values()))
 
 
+def homes_of(costs: Sequence[float], nodes: Sequence[str | None]) -> list[str] | None:
+    """Return the node of each call: neighbours together, each node's share of the costs by its actors.
+
+    nodes: of each actor; None for one that is starting. Returns None where there is one node at most.
+    """
+    actors = Counter(node for node in nodes if node is not None)
+    if len(actors) < 2:
+        return None
+    shares = np.cumsum([*actors.values()]) / actors.total()
+    middles = (np.cumsum(costs) - np.asarray(costs) / 2) / sum(costs)
+    names = [*actors]
+    return [names[place] for place in np.searchsorted(shares[:-1], middles)]
+
+
 class Scheduler:
     """The calls of one method over a pool of actors, from the first that is sent to the last that comes back."""
 
@@ -86,12 +106,18 @@ class Scheduler:
         kinds: Sequence[str],
         rate: Callable[[str], float | None] = lambda kind: None,
         budget: ByteBudget | None = None,
+        nodes: Sequence[str | None] = (),
     ) -> None:
-        """``kinds``: the device class of each actor, as it is known by now; ``rate``: seconds per cost of a class."""
+        """``kinds``: the device class of each actor, as it is known by now; ``rate``: seconds per cost of a class.
+
+        nodes: of each actor, as it is known by now, where neighbouring calls are to go to the same one.
+        """
         self._costs = costs
         self._kinds = kinds
         self._rate = rate
         self._budget = budget or ByteBudget(math.inf, [0] * len(costs), 0.0)
+        self._nodes = nodes
+        self._homes = homes_of(costs, nodes)
         self._waiting = sorted(range(len(costs)), key=lambda call: (costs[call], -call))  # the longest last
         self._in_flight: list[dict[int, list[int]]] = [{} for _ in kinds]  # first call -> its call batch, as sent
         self._limits = [IN_FLIGHT for _ in kinds]  # call batches that may be on an actor; 0: it was given up
@@ -113,23 +139,17 @@ class Scheduler:
         rates = [self._rate(kind) for kind in self._kinds]
         pace = [1.0 if rate is None else rate for rate in rates]
         there = [actor for actor, limit in enumerate(self._limits) if limit]
-        free = [self._free_at(actor, now, pace[actor]) for actor in range(len(pace))]
-        idle = not all(self._in_flight[actor] for actor in there)
-        for position in reversed(range(len(self._waiting))):
-            cost = self._costs[self._waiting[position]]
-            actor = min(there, key=lambda one: (free[one] + cost * pace[one], len(self._in_flight[one])))
-            if len(self._in_flight[actor]) < self._limits[actor]:
-                if self._budget.fits([self._waiting[position]]):
-                    return self._send(actor, self._take(position, actor, rates), now)
-                self.held_back = True
-                if wanted not in self._waiting:
-                    return None
-                self._waiting.remove(wanted)
-                return self._send(actor, [wanted], now)
-            if not idle:
-                return None
-            free[actor] += cost * pace[actor]  # it will wait for that one; perhaps a shorter one need not
-        return None
+        chosen = self._at_home(now, pace, there) or self._anywhere(now, pace, there)
+        if chosen is None:
+            return None
+        position, actor = chosen
+        if self._budget.fits([self._waiting[position]]):
+            return self._send(actor, self._take(position, actor, rates), now)
+        self.held_back = True
+        if wanted not in self._waiting:
+            return None
+        self._waiting.remove(wanted)
+        return self._send(actor, [wanted], now)
 
     def returned(self, actor: int, first: int, now: float, sizes: Sequence[int]) -> None:
         """Take note that the call batch which begins with ``first`` came back; ``sizes``: bytes of each result."""
@@ -169,6 +189,37 @@ class Scheduler:
 
     # --- pieces ---------------------------------------------------------------------------------------
 
+    def _at_home(self, now: float, pace: Sequence[float], there: Sequence[int]) -> tuple[int, int] | None:
+        """Choose a waiting call's position and an actor of its home that has room for it."""
+        if self._homes is None:
+            return None
+        by_home: dict[str | None, list[int]] = {}
+        for actor in there:
+            if len(self._in_flight[actor]) < self._limits[actor]:
+                by_home.setdefault(self._nodes[actor], []).append(actor)
+        for position in reversed(range(len(self._waiting))):
+            call = self._waiting[position]
+            if actors := by_home.get(self._homes[call]):
+                ends = {one: self._free_at(one, now, pace[one]) + self._costs[call] * pace[one] for one in actors}
+                return position, min(actors, key=lambda one: (ends[one], len(self._in_flight[one])))
+        return None
+
+    def _anywhere(self, now: float, pace: Sequence[float], there: Sequence[int]) -> tuple[int, int] | None:
+        """Choose a waiting call's position and the actor that is expected to end it first, if that one has room."""
+        idle = not all(self._in_flight[actor] for actor in there)
+        if self._homes is not None and not idle:
+            return None
+        free = [self._free_at(actor, now, pace[actor]) for actor in range(len(pace))]
+        for position in reversed(range(len(self._waiting))):
+            cost = self._costs[self._waiting[position]]
+            actor = min(there, key=lambda one: (free[one] + cost * pace[one], len(self._in_flight[one])))
+            if len(self._in_flight[actor]) < self._limits[actor]:
+                return position, actor
+            if not idle:
+                return None
+            free[actor] += cost * pace[actor]  # it will wait for that one; perhaps a shorter one need not
+        return None
+
     def _free_at(self, actor: int, now: float, pace: float) -> float:
         """The time at which an actor is expected to have done all that it was given."""
         costs = [sum(self._costs[call] for call in batch) for batch in self._in_flight[actor].values()]
@@ -182,6 +233,7 @@ class Scheduler:
         They stay within the actor's fair share, which is a lower bound of the round, so that they do not lengthen it.
         """
         taken = [self._waiting.pop(position)]
+        home = self._homes and self._homes[taken[0]]
         rate = rates[actor]
         if not rate:
             return taken
@@ -191,6 +243,8 @@ class Scheduler:
         cost = self._costs[taken[0]]
         while position:
             position -= 1
+            if self._homes and self._homes[self._waiting[position]] != home:
+                continue
             cost += self._costs[self._waiting[position]]
             too_long = cost * rate > SHORT or self._given[actor] + cost > share * (1 + 1e-9)
             if too_long or not self._budget.fits([*taken, self._waiting[position]]):

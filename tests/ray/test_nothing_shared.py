@@ -38,6 +38,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ("two", {"finished": 2}),
         ("again", {"finished": 2}),
         ("warmup", {"finished": 6}),
+        ("proposed", {"finished": 8}),
         ("pbt", {"finished": 2}),
         ("lost", {"finished": 2}),
     ],
@@ -52,6 +53,22 @@ def test_trials_on_a_node_that_shares_nothing_end_in_the_sweeps_folder(
     first = found[sweep]["messages"][0]
     assert first.startswith("1 of 1 other nodes, ")
     assert first.endswith(": trials there write to their own disk, and it is brought here as they go")
+
+
+def test_a_scheduler_stops_trials_on_a_node_that_shares_nothing(found: dict[str, Any]) -> None:
+    """Kills: reports that do not reach the scheduler; a trial that it stopped, and whose files stay away."""
+    assert set(found["asha"]["statuses"]) == {"finished", "stopped"}
+    assert sum(found["asha"]["statuses"].values()) == 6
+    assert set(found["asha"]["themselves"]) == {True}
+
+
+def test_a_sweep_goes_on_once_its_object_storage_answers_again(found: dict[str, Any]) -> None:
+    """Kills: trials that count as failed where the storage is away; a start from its beginning; a sweep that needs the
+    folder in which it was begun."""
+    assert "cannot be written (" in found["kept"]["ended"] and "NETWORK_CONNECTION" in found["kept"]["ended"]
+    assert found["kept"]["statuses"] == {"finished": 2}
+    assert found["kept"]["rounds"][1] < found["kept"]["rounds"][0]
+    assert set(found["kept"]["themselves"]) == {True}
 
 
 def test_a_node_keeps_nothing_and_loses_nothing(found: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """Sweeps on nodes that share nothing but the network: ``python -m tests.support.nothing_shared FOLDER``.
 
 The command's node has no CPUs, so that each trial runs on another one, in whose mount namespace FOLDER is an empty
-disk of its own. Prints what it found as one line of JSON; see tests/ray/test_nothing_shared.py.
+disk of its own. One sweep is kept in object storage, whose server goes and comes back; it is moto's, on this machine.
+Prints what it found as one line of JSON; see tests/ray/test_nothing_shared.py.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +25,11 @@ from tests.faults.cluster import NOTICE  # first: it sets what Ray reads at impo
 import ray  # isort: skip
 from ray.cluster_utils import Cluster  # isort: skip
 
+from moto.server import ThreadedMotoServer
+from pyarrow import fs
+
 from benchmarks.memory import descendants
+from engine.base.errors import WriteError
 from engine.run.run import run
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import load
@@ -86,9 +92,10 @@ class Notes(SweepObserver):
         self.messages.append(text)
 
 
-def swept(function: str, folder: Path, notes: Notes, *overrides: str) -> SweepResult:
+def swept(function: str, folder: Path, notes: Notes, *overrides: str, storage: str | None = None) -> SweepResult:
     named = load(f"{small_sweeps.__file__}:{function}", "laptop", overrides, {})
-    return run_sweep(named, folder, How(mode="inside", concurrent=None if function == "pbt" else 2), observers=[notes])
+    how = How(mode="inside", concurrent=None if function == "pbt" else 2, storage=storage)
+    return run_sweep(named, folder, how, observers=[notes])
 
 
 def themselves(folder: Path) -> list[bool]:
@@ -118,18 +125,63 @@ def replaced(nodes: list[Node], address: str, folder: Path) -> None:
     nodes.append(Node(address, folder.parent))
 
 
+class ObjectStorage:
+    """A bucket and the server that has it, which keeps its objects while it does not answer."""
+
+    def __init__(self) -> None:
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+        self._server.start()
+        self._port = self._server.get_host_and_port()[1]
+        place = f"endpoint_override=127.0.0.1:{self._port}&scheme=http&region=us-east-1"
+        self.uri = f"s3://bucket/sweeps?{place}"
+        self._files, _ = fs.FileSystem.from_uri(f"s3://?{place}&allow_bucket_creation=true")
+        self._files.create_dir("bucket")
+
+    def stop(self) -> None:
+        """Once each of two trials has a checkpoint there."""
+        settle(lambda: len({name.split("/")[-3] for name in self.names() if name.endswith(".safetensors")}) == 2)
+        self._server.stop()
+
+    def back(self) -> None:
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=self._port)
+        self._server.start()
+
+    def names(self) -> list[str]:
+        found = self._files.get_file_info(fs.FileSelector("bucket", recursive=True))
+        return [info.path for info in found if info.is_file]
+
+
+def kept(folder: Path) -> dict[str, Any]:
+    """A sweep in object storage that does not answer for a while, and which another folder goes on with."""
+    storage, notes = ObjectStorage(), Notes()
+    overrides = "rounds=60", "local.lr=0.03"  # as no other sweep here, whose rounds a store may have
+    thread = threading.Thread(target=storage.stop)
+    thread.start()
+    ended = ""
+    try:
+        swept("two", folder, notes, *overrides, storage=storage.uri)
+    except WriteError as error:
+        ended = str(error)
+    thread.join()
+    storage.back()
+    shutil.rmtree(folder)  # what the storage has is enough
+    outcome = swept("two", folder, notes, *overrides, storage=storage.uri)
+    return {**described(outcome, notes), "ended": ended}
+
+
 def main(root: Path) -> dict[str, Any]:
     run_pictures.RunPictures.on_end = lambda *_: None  # type: ignore  # of the trials by themselves
     shown, hidden = root / "shown", root / "hidden"
     shown.mkdir()
     hidden.mkdir()
     head = {"num_cpus": 0, "object_store_memory": 100 * 2**20, "include_dashboard": False, "_system_config": NOTICE}
+    os.environ |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")  # of the nodes, too
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     nodes = [Node(str(cluster.address), hidden)]
     found: dict[str, Any] = {}
     try:
-        for function in ("two", "warmup", "pbt"):
+        for function in ("two", "warmup", "asha", "proposed", "pbt"):
             notes, folder = Notes(), hidden / function
             outcome = swept(function, folder, notes)
             found[function] = described(outcome, notes)
@@ -144,6 +196,7 @@ def main(root: Path) -> dict[str, Any]:
         thread.join()
         logs = [path.read_text() for path in folder.glob("trials/*/log.txt")]
         found["continued"] = sum("continuing after round" in log for log in logs)
+        found["kept"] = kept(hidden / "kept")
     finally:
         for node in nodes:
             node.lose()

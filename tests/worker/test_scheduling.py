@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from engine.worker.scheduling import IN_FLIGHT, SHORT, ByteBudget, MeasuredRates, Scheduler
+from engine.worker.scheduling import IN_FLIGHT, SHORT, ByteBudget, MeasuredRates, Scheduler, homes_of
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,14 @@ def play(
     rate: Callable[[str], float | None] | None = None,
     budget: ByteBudget | None = None,
     size: int = 0,
+    nodes: Sequence[str] = (),
 ) -> Played:
     """A round on actors that do ``speeds`` units of cost a second, one call batch after the other, without delays.
 
     ``rate``: what the rule takes the seconds per cost to be; none: what they are.
     """
     kinds = [str(speed) for speed in speeds]
-    scheduler = Scheduler(costs, kinds, rate or (lambda kind: 1 / float(kind)), budget)
+    scheduler = Scheduler(costs, kinds, rate or (lambda kind: 1 / float(kind)), budget, nodes)
     queues: list[list[list[int]]] = [[] for _ in speeds]
     ends = [math.inf for _ in speeds]  # of the call batch that runs
     now, taken, done, sent = 0.0, 0, set[int](), []
@@ -137,6 +138,38 @@ def test_expectations_that_do_not_come_true_leave_nobody_idle() -> None:
             costs = rng.integers(1, 30, 12).tolist()
             played = play(costs, [1, 1, 1], lambda kind, rate=rate: rate)
             assert played.makespan <= 2 * max(sum(costs) / 3, *costs)  # any list scheduling
+
+
+def test_neighbouring_calls_go_to_one_node() -> None:
+    """Kills: calls that go wherever room is, of whose sums half travel; shares that are not by actors, or not by cost;
+    calls on one node that are not the longest first."""
+    assert homes_of([1.0] * 8, ["a", "b", "b", None, "b"]) == ["a"] * 2 + ["b"] * 6
+    assert homes_of([3.0, 1.0, 1.0, 1.0], ["a", "b"]) == ["a", "b", "b", "b"]
+    assert homes_of([1.0] * 8, ["a", "a", None]) is None
+    costs, nodes = [5, 3, 4, 4, 3, 5, 4, 4], ["a", "b", "a", "b"]
+    for unit in (1.0, 1e-3):  # alone, and in call batches
+        played = play([unit * cost for cost in costs], [1] * 4, nodes=nodes)
+        where = {call: nodes[actor] for actor, calls in played.sent for call in calls}
+        assert [where[call] for call in range(8)] == ["a"] * 4 + ["b"] * 4
+        assert [call for _, calls in played.sent for call in calls if call < 4] == [0, 2, 3, 1]
+
+
+def test_no_actor_is_idle_for_the_sake_of_a_home() -> None:
+    """Kills: an actor that has done what its node was to do and waits for a slower one; calls whose home is lost; an
+    actor whose place ahead is taken by a call of another home, while it is not idle."""
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        costs = rng.integers(1, 30, 12).tolist()
+        played = play(costs, [1, 1, 1], nodes=["a", "b", "c"])
+        assert played.makespan <= 2 * max(sum(costs) / 3, *costs)  # any list scheduling
+    assert play([1.0] * 8, [1, 3], nodes=["a", "b"]).makespan <= 3
+    scheduler = Scheduler([1.0] * 4, ["cpu"] * 2, nodes=["a", "b"])
+    scheduler.retire(0)
+    assert [scheduler.next(0.0, None) for _ in range(3)] == [(1, [2]), (1, [3]), None]
+    scheduler.returned(1, 2, 1.0, [0])
+    assert scheduler.next(1.0, None) is None
+    scheduler.returned(1, 3, 2.0, [0])
+    assert scheduler.next(2.0, None) == (1, [0])
 
 
 def test_short_calls_are_sent_together() -> None:

@@ -76,6 +76,11 @@ class ActorGroup:
         return [slot.where["kind"] if slot and slot.where else like for slot in self._slots]
 
     @property
+    def nodes(self) -> list[str | None]:
+        """The id of each one's node, as it is known by now."""
+        return [slot.node if slot else None for slot in self._slots]
+
+    @property
     def placement(self) -> list[dict[str, Any]]:
         """The first answer of each actor that has started."""
         return [slot.where for slot in self._slots if slot and slot.where]

@@ -89,7 +89,8 @@ class CallRun:
         budget = ByteBudget(measurements.limit, [_argument_bytes(call) for call in calls], expected)
         rate: Callable[[str], float | None] = partial(measurements.rates.seconds_per_cost, method)
         self._kinds = actors.kinds
-        self._scheduler = Scheduler([call.cost for call in calls], self._kinds, rate, budget)
+        self._nodes = actors.nodes if add_apart else []
+        self._scheduler = Scheduler([call.cost for call in calls], self._kinds, rate, budget, self._nodes)
         for number in actors.numbers:
             if actors[number].node in actors.low_memory:
                 self._scheduler.one_at_a_time(number)
@@ -263,8 +264,9 @@ class CallRun:
         self._watch.bytes_in += sum(measure.sizes)
         handles = iter(sent.handles)
         if self._add_apart:
+            self._nodes[number] = self._actors[number].node
             for index, ref in zip(sent.calls, islice(handles, len(sent.calls)), strict=True):
-                self._sums.put(index, 1, ref, self._actors[number].node)
+                self._sums.put(index, 1, ref, self._nodes[number])
         for index, value in zip(sent.calls, values, strict=True):
             states = list(islice(handles, self._calls[index].returned_states))
             if states:  # in place of what the actor has kept
