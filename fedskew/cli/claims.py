@@ -37,6 +37,14 @@ def claims_command(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="run one seed of these entries again: equal bits, and they count again")
     ] = False,
+    figures: Annotated[
+        float | None,
+        typer.Option(
+            "--figures",
+            min=0.0,
+            help="with --confirm on any machine: are figures within this of the entry's? writes nothing",
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the page is not up to date")] = False,
     root: Annotated[Path, typer.Option(help="the checkout of fedskew whose docs/claims.md is written")] = Path("."),
 ) -> None:
@@ -44,6 +52,7 @@ def claims_command(
     for word, writes in {"--record": record, "--confirm": confirm}.items():
         require(not (writes and check), "--check", "true", f"writes nothing, and {word} does", "choose one of the two")
     require(not (record and confirm), "--confirm", "true", "is not for what --record adds", "choose one of the two")
+    require(figures is None or confirm, "--figures", figures, "compares what --confirm runs", "add --confirm")
     named = ", ".join(what or ())
     require(not (check and what), "--check", "true", f"is of the whole page, not of {named} alone", "name nothing")
     for path in (root / PAGE.parent, root / README):
@@ -56,7 +65,7 @@ def claims_command(
         rule = "needs entries of the ledger"
         require(bool(what), "--confirm", "true", rule, f"fedskew claims --confirm {LEDGER}/ENTRY.yaml")
         for entry in what or ():
-            _confirm(Path(entry), root)
+            _confirm(Path(entry), root, figures)
     wanted = [] if record or confirm else list(what or ())
     rows = ledger(root, wanted)
     if wanted and not json_wanted():
@@ -111,15 +120,20 @@ def _record(folder: Path, root: Path) -> None:
     say(f"recorded   {entry.ended} in {path}")
 
 
-def _confirm(place: Path, root: Path) -> None:
-    """Run one seed of an entry again, and write down that it came to the same bits."""
+def _confirm(place: Path, root: Path, figures: float | None) -> None:
+    """Run one seed of an entry again, and write down that it came to the same bits, or say how far its figures are.
+
+    figures: by how much they may differ; None: bits are compared, which needs a machine like the entry's.
+    """
     from engine.sweeps.options import How
-    from fedskew.lab.ledger import confirmed, read, record, write
+    from fedskew.lab.ledger import check_machine, confirmed, largest_difference, read, record, write
     from fedskew.lab.sweeping.confirming import again, spec_of
     from fedskew.lab.sweeping.live import on_terminal
     from fedskew.lab.sweeping.measuring import run_and_measure
 
     entry, how = read(place), How()
+    if figures is None:
+        check_machine(entry)
     named, folder = again(entry, how, SWEEPS)
     leave_streams_to_ray()
     outcome = run_and_measure(named, folder, how, None, on_terminal(console))
@@ -128,6 +142,10 @@ def _confirm(place: Path, root: Path) -> None:
         raise typer.Exit(child.stop_code())
     child.leave_ray()
     stated = spec_of(named)
+    if figures is not None:
+        most, trials = largest_difference(entry, record(folder, stated), figures)
+        say(f"figures    {trials} trials of {place}: differences are {most:.2g} at most, {figures:g} are allowed")
+        return
     path = write(root / LEDGER, confirmed(entry, record(folder, stated), stated))
     say(f"confirmed  {path}")
 

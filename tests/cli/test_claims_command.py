@@ -97,6 +97,7 @@ def test_a_row_with_second_best_settings_says_so(call: Any) -> None:
         (["--record", "mine"], "is a sweep of a file of your own"),
         (["--record", "--check", "mine"], "choose one of the two"),
         (["--confirm"], "--confirm=true: needs entries of the ledger"),
+        (["--figures", "0.005", "mine"], "--figures=0.005: compares what --confirm runs; add --confirm"),
         (["--confirm", "--check", "mine"], "writes nothing, and --confirm does"),
         (["--confirm", "--record", "mine"], "is not for what --record adds"),
         (["--confirm", "nowhere.yaml"], "nowhere.yaml cannot be read as an entry of the ledger"),

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from engine.base.digests import digest_of, portable_digest_of
-from engine.base.errors import RunError, RunFolderError
+from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.experiment import Experiment
+from engine.record.numerics import hardware_of, processor
 from engine.results.claims import Claim
 from engine.results.loading import load
 from fedskew.lab.comparing.verdicts import judge
@@ -26,9 +28,11 @@ from fedskew.lab.ledger import (
     Entry,
     SweepRows,
     SweepSpec,
+    check_machine,
     confirmed,
     counts,
     file_of,
+    largest_difference,
     page,
     read,
     read_all,
@@ -513,6 +517,48 @@ def test_other_bits_confirm_nothing(folder: Path, tmp_path: Path) -> None:
     lone = replace(entry, trials=tuple(rows[1:]))  # the first setting has seed 1 alone
     with pytest.raises(RunError, match="seed 0 has no trial of the setting of trial 00001; run the sweep again"):
         confirmed(lone, again, now)
+
+
+def test_figures_are_compared_on_any_machine(folder: Path, tmp_path: Path) -> None:
+    """Kills: other bits that are called other figures; a difference above the tolerance, a figure that is gone or a
+    trial that ended otherwise, taken for equal; the difference of a large figure taken as it is."""
+    entry = record(folder, stated_of(folder))
+    again = record(computed_again(folder, tmp_path / "again", "d" * 16), stated_of(folder))
+
+    def changed(**values: Any) -> Entry:
+        first, *rest = again.trials
+        return replace(again, trials=({**first, **values}, *rest))
+
+    assert largest_difference(entry, changed(weights="0" * 16), 0.0) == (0.0, 4)
+    name, was = "last10_accuracy", entry.trials[0]["last10_accuracy"]
+    assert largest_difference(entry, changed(**{name: was + 0.004}), 0.005) == (pytest.approx(0.004), 4)
+    for values, said in (
+        ({name: was + 0.006}, rf"other figures now: trial 00000 \({name} [\d.]+, now [\d.]+\); the tolerance is 0.005"),
+        ({name: None}, rf"trial 00000 \({name} [\d.]+, now nan\)"),
+        ({"status": "missing"}, r"trial 00000 \(its status\)"),
+        ({"alpha": 17.0}, r"trial 00000 \(its status\)"),
+    ):
+        with pytest.raises(RunError, match=said):
+            largest_difference(entry, changed(**values), 0.005)
+    large = replace(entry, trials=tuple({**row, name: 1000.0} for row in entry.trials))
+    assert largest_difference(large, replace(large, trials=tuple({**row, name: 1004.0} for row in large.trials)), 0.005)
+
+
+def test_another_machine_is_told_before_anything_runs(folder: Path) -> None:
+    """Kills: minutes of computing that can confirm nothing; a machine that is taken for another one, or for the same
+    although its torch, its processor or its card is not."""
+    entry = record(folder, stated_of(folder))
+    here = {"torch": torch.__version__, "hardware": hardware_of("cpu"), "processor": processor(), "device": "cpu"}
+    check_machine(replace(entry, versions=({**here, "numpy": "1"},)))
+    for other, said in (
+        ({"torch": "1.0"}, r"torch 1\.0, here 2"),
+        ({"processor": "x"}, "processor x, here "),
+        ({"hardware": "VSX"}, "hardware VSX, here "),
+        ({"device": "cuda", "hardware": "H0"}, "hardware H0, here "),
+    ):
+        rule = rf"was computed with {said}.*: bits differ; confirm it on such a machine, or add --figures 0.005"
+        with pytest.raises(ConfigError, match=rule):
+            check_machine(replace(entry, versions=(here, {**here, **other})))
 
 
 def test_another_claim_makes_an_earlier_version_of_that_one(folder: Path) -> None:

@@ -7,7 +7,7 @@ docs/claims.md. Read ``entry.py`` first (what is kept of a sweep), then ``record
 
 from fedskew.lab.ledger.entry import Entry, file_of, read, read_all, write
 from fedskew.lab.ledger.page import page, with_headlines
-from fedskew.lab.ledger.recording import confirmed, record, seed_of
+from fedskew.lab.ledger.recording import check_machine, confirmed, largest_difference, record, seed_of
 from fedskew.lab.ledger.rows import Row, SweepRows, SweepSpec, counts, rows_of, to_mappings, without_seeds
 
 __all__ = [
@@ -15,9 +15,11 @@ __all__ = [
     "Row",
     "SweepRows",
     "SweepSpec",
+    "check_machine",
     "confirmed",
     "counts",
     "file_of",
+    "largest_difference",
     "page",
     "read",
     "read_all",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -10,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 import jinja2
+from scipy.stats import false_discovery_control
 
 from engine.base.errors import RunFolderError
 from engine.record.run_folder import BREAKS_PRIVACY
@@ -27,6 +29,9 @@ END = "<!-- end of the headline claims -->"
 def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
     """Return the page in Markdown; papers: by the module of its sweeps, the first sentence on each paper."""
     order = [*papers]
+    ranked = [row for _, row in counted_rows(sweeps) if row.verdict and math.isfinite(row.verdict.p)]
+    discovered = false_discovery_control([row.verdict.p for row in ranked]) if ranked else []
+    of_ledger = {id(row): float(p) for row, p in zip(ranked, discovered, strict=True)}
     ordered = sorted(sweeps, key=lambda sweep: order.index(sweep.paper) if sweep.paper in order else len(order))
     return _filled(
         "claims.md.j2",
@@ -38,6 +43,7 @@ def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
         method=lambda name: escaped(re.split(r",| \(|:", papers.get(name, name))[0]),
         both_ways=[_sensitivity(best, rows) for best, rows in both_ways(sweeps)],
         mark=_mark,
+        p_values=lambda row: _p_values(row, of_ledger.get(id(row))),
         before=_before,
         tried=_tried,
     )
@@ -58,7 +64,8 @@ def with_headlines(text: str, sweeps: Iterable[SweepRows]) -> str:
     headlines = []
     for paper, module in HEADLINES.items():
         sweep, row = first.get(f"{module}.headline", (None, None))
-        headlines.append((paper, sweep, row, _second_best(sweep, then.get(id(row)))))
+        setting = _where(sweep.entry) if sweep and sweep.entry else ""
+        headlines.append((paper, sweep, row, setting, _second_best(sweep, then.get(id(row)))))
     return f"{before}{BEGIN}\n{_filled('headlines.md.j2', headlines=headlines)}{END}{after}"
 
 
@@ -103,6 +110,24 @@ def _second_best(sweep: SweepRows | None, row: Row | None) -> str:
 
 def _mark(claim: Claim) -> str:
     return f" ({BREAKS_PRIVACY})" if names_oracle([claim.better, claim.worse, claim.where]) else ""
+
+
+def _where(entry: Entry) -> str:
+    """Say on what the trials of a sweep were run: ``10,000 images of fashion_mnist, cnn, 10 clients, 12 rounds``."""
+    base = entry.definition["base"]
+    data, models = base["data"], [model["name"] for model in base["client_models"] or [base["model"]]]
+    images = f"{data['train_samples']:,} images of " if data["train_samples"] else ""
+    rounds = sum(stage["rounds"] for stage in base["stages"]) if base["stages"] else base["rounds"]
+    clients = counted(base["partition"]["clients"], "client")
+    return f"{images}{data['name']}; {', '.join(models)}; {clients}; {counted(rounds, 'round')}"
+
+
+def _p_values(row: Row, of_ledger: float | None) -> str:
+    """Write a claim's p, Holm's over its sweep, and Benjamini and Hochberg's over the ledger; "" where there is none."""
+    if row.verdict is None or not math.isfinite(row.verdict.p):
+        return ""
+    others = [row.verdict.p_holm, *([] if of_ledger is None else [of_ledger])]
+    return f"{row.verdict.p:.2g} ({', '.join(f'{p:.2g}' for p in others)})"
 
 
 def _before(sweep: SweepRows, outcome: Outcome) -> str:

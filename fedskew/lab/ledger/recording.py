@@ -18,12 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from engine.base.devices import first_cpu
-from engine.base.errors import ConfigError, RunError, RunFolderError
+from engine.base.errors import ConfigError, RunError, RunFolderError, require
 from engine.base.opening import read_bytes
 from engine.experiment.dotted_keys import parse_assignment
 from engine.record import parts
-from engine.record.numerics import UNKNOWN, processor
+from engine.record.numerics import UNKNOWN, differing, hardware_of, processor
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import CODE
 from engine.record.summary import read as read_summary
@@ -262,29 +264,73 @@ def confirmed(entry: Entry, again: Entry, spec: SweepSpec) -> Entry:
     came to other bits (weights, partition, or a figure that the entry keeps), and where a setting has no trial of the
     seed, so that nothing would be known of it.
     """
-    seed, sources = seed_of(entry), spec.sources()
+    sources, pairs = spec.sources(), _pairs(entry, again)
     if {*again.codes.values()} != {sources}:
         raise RunError(f"{again.name}: its trials were computed by other code than this; remove their folder")
+    found = [(row["trial"], _difference(row, other, _compared(entry))) for row, other in pairs]
+    wrong = [f"trial {trial} ({what})" for trial, what in found if what]
+    if wrong:
+        raise RunError(f"{entry.name} comes to other bits now: {_few(wrong)}; run the sweep again, and record it")
+    confirmation = Confirmation(sources, seed_of(entry), len(pairs), round(again.seconds, 3))
+    others = tuple(earlier for earlier in entry.confirmed if earlier.sources != sources)
+    return replace(entry, confirmed=(*others, confirmation))
+
+
+def largest_difference(entry: Entry, again: Entry, tolerance: float) -> tuple[float, int]:
+    """Return by how much a figure of an entry differs at most from that of ``again``, and of how many trials.
+
+    again: the trials of one of its seeds, of any machine and code. A difference is absolute, or relative where figures
+    are above 1. Raises :class:`RunError` where one is above the tolerance, or a trial has not come to the same end.
+    """
+    most, wrong, pairs = 0.0, list[str](), _pairs(entry, again)
+    for row, other in pairs:
+        if other is None or other["status"] != row["status"]:
+            wrong.append(f"trial {row['trial']} (its status)")
+            continue
+        for name in _compared(entry):
+            then, now = (math.nan if one.get(name) is None else one[name] for one in (row, other))
+            off = abs(then - now) / max(1.0, abs(then)) if math.isnan(then) == math.isnan(now) else math.inf
+            most = max(most, off)  # of two that are not there it is none
+            wrong += [f"trial {row['trial']} ({name} {then:g}, now {now:g})"] * (off > tolerance)
+    if wrong:
+        raise RunError(f"{entry.name} comes to other figures now: {_few(wrong)}; the tolerance is {tolerance:g}")
+    return most, len(pairs)
+
+
+def check_machine(entry: Entry) -> None:
+    """Raise :class:`ConfigError` where bits of an entry's trials cannot come out on this machine, by what is known."""
+    for one in entry.versions:
+        hardware = UNKNOWN if one["device"] == "cuda" and not torch.cuda.is_available() else hardware_of(one["device"])
+        here = {**one, "torch": torch.__version__, "hardware": hardware, "processor": processor()}
+        differ = [f"{name} {old}, here {new}" for name, (old, new) in differing(one, here).items()]
+        rule = f"was computed with {'; '.join(differ)}: bits differ"
+        require(not differ, "--confirm", entry.name, rule, "confirm it on such a machine, or add --figures 0.005")
+
+
+def _pairs(entry: Entry, again: Entry) -> list[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+    """Return each ended trial of the seed that was run again, with the one that it is now, None where there is none.
+
+    Raises :class:`RunError` where a setting has no trial of the seed: nothing would be known of it.
+    """
 
     def setting(row: Mapping[str, Any]) -> Any:
         return key([row[axis] for axis in entry.axes])
 
+    seed, ended = seed_of(entry), [row for row in entry.trials if row["status"] in ENDED]
     now = {setting(row): row for row in again.trials if row["seed"] == seed}
-    ended = [row for row in entry.trials if row["status"] in ENDED]
     then = {setting(row): row for row in ended if row["seed"] == seed}
     alone = next((row["trial"] for row in ended if setting(row) not in then), None)
     if alone is not None:
         raise RunError(f"{entry.name}: seed {seed} has no trial of the setting of trial {alone}; run the sweep again")
-    metrics = [name for name in entry.metrics if quantity(name).unit != "s"]  # time is never the same
-    differing = [(row["trial"], _difference(row, now.get(place), metrics)) for place, row in then.items()]
-    wrong = [f"trial {trial} ({what})" for trial, what in differing if what]
-    if wrong:
-        more = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
-        trials = f"{', '.join(wrong[:MOST])}{more}"
-        raise RunError(f"{entry.name} comes to other bits now: {trials}; run the sweep again, and record it")
-    confirmation = Confirmation(sources, seed, len(now), round(again.seconds, 3))
-    others = tuple(earlier for earlier in entry.confirmed if earlier.sources != sources)
-    return replace(entry, confirmed=(*others, confirmation))
+    return [(row, now.get(place)) for place, row in then.items()]
+
+
+def _compared(entry: Entry) -> list[str]:
+    return [name for name in entry.metrics if quantity(name).unit != "s"]  # time is never the same
+
+
+def _few(wrong: Sequence[str]) -> str:
+    return ", ".join(wrong[:MOST]) + (f" and {len(wrong) - MOST} more" if len(wrong) > MOST else "")
 
 
 def _difference(row: Mapping[str, Any], other: Mapping[str, Any] | None, metrics: Sequence[str]) -> str:
