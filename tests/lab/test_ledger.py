@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -53,6 +54,7 @@ from tests.support.sweep_folders import ALPHA, MU, make_sweep
 
 CODE, SOURCES = "c" * 16, "s" * 16
 NAME = "made.headline"
+SETTING = "fashion_mnist_sample; mlp; 20 clients; 3 rounds"
 PAPERS = {"made": "MADE, a method that was made up (Nobody 2026): its tables."}
 
 
@@ -320,7 +322,7 @@ def test_a_claim_of_both_profiles_is_counted_once(folder: Path, tmp_path: Path) 
     assert "### made.headline\n" in text and "### made.headline, profile paper\n" in text
     assert "| MADE | 5 |" in text
     ccvr = with_headlines(f"{BEGIN}{END}", [replace(one, name="ccvr.headline") for one in found])
-    assert "helps (profile paper) | [held](docs/claims.md#ccvrheadline-profile-paper)" in ccvr
+    assert f"helps (profile paper) | {SETTING} | [held](docs/claims.md#ccvrheadline-profile-paper)" in ccvr
     earlier = rows_of(both, [laptop, paper], lambda entry: stated if entry.profile == "laptop" else None)
     assert {row.word for row in earlier[1].rows} == {EARLIER}
     assert counts(earlier) == counts(alone)
@@ -693,10 +695,16 @@ def test_the_page_says_what_a_row_rests_on(folder: Path) -> None:
     assert rows.entry is not None
     for said in ("`fedskew sweep made.headline`", CODE, rows.entry.weights, "0.1 minutes", "| 3 (0–2) | 1 |", "A B C"):
         assert said in text
+    p_values = sorted(row.verdict.p for row in rows.rows if row.verdict and math.isfinite(row.verdict.p))
+    adjusted = [p * len(p_values) / rank for rank, p in enumerate(p_values, start=1)]
+    for row in rows.rows:
+        if row.verdict and math.isfinite(row.verdict.p):
+            of_ledger = min(adjusted[p_values.index(row.verdict.p) :])  # Benjamini and Hochberg 1995, by hand
+            assert f"| {row.verdict.p:.2g} ({row.verdict.p_holm:.2g}, {of_ledger:.2g}) |" in text
     assert with_headlines(f"a{BEGIN}old{END}b", [rows]).count(f"](docs/claims.md#{NAME.replace('.', '')})") == 0
     ccvr = with_headlines(f"a{BEGIN}old{END}b", [replace(rows, name="ccvr.headline")])
-    assert "| CCVR | mu = 0.1 helps | [held](docs/claims.md#ccvrheadline) | +" in ccvr
-    assert "| CBFL | no headline sweep is stated yet | not yet run | | | |" in ccvr
+    assert f"| CCVR | mu = 0.1 helps | {SETTING} | [held](docs/claims.md#ccvrheadline) | +" in ccvr
+    assert "| CBFL | no headline sweep is stated yet | | not yet run | | | |" in ccvr
     assert ccvr.startswith("a") and ccvr.endswith("b") and "old" not in ccvr
     with pytest.raises(RunFolderError):
         with_headlines("no markers", [])

@@ -115,15 +115,15 @@ def _mark(claim: Claim) -> str:
 def _where(entry: Entry) -> str:
     """Say on what the trials of a sweep were run: ``10,000 images of fashion_mnist, cnn, 10 clients, 12 rounds``."""
     base = entry.definition["base"]
-    data, models = base["data"], [model["name"] for model in base["client_models"] or [base["model"]]]
-    images = f"{data['train_samples']:,} images of " if data["train_samples"] else ""
-    rounds = sum(stage["rounds"] for stage in base["stages"]) if base["stages"] else base["rounds"]
+    data, models = base["data"], [model["name"] for model in base.get("client_models") or [base["model"]]]
+    images = f"{data['train_samples']:,} images of " if data.get("train_samples") else ""
+    rounds = sum(stage["rounds"] for stage in base["stages"]) if base.get("stages") else base["rounds"]
     clients = counted(base["partition"]["clients"], "client")
     return f"{images}{data['name']}; {', '.join(models)}; {clients}; {counted(rounds, 'round')}"
 
 
 def _p_values(row: Row, of_ledger: float | None) -> str:
-    """Write a claim's p, Holm's over its sweep, and Benjamini and Hochberg's over the ledger; "" where there is none."""
+    """Write a claim's p, Holm's over its sweep, Benjamini and Hochberg's over the ledger; "" where there is none."""
     if row.verdict is None or not math.isfinite(row.verdict.p):
         return ""
     others = [row.verdict.p_holm, *([] if of_ledger is None else [of_ledger])]
