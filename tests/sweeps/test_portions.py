@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engine.sweeps.portions import Portions, portion_for
-from fedskew.lab.sweeping.live import ReportImports
 
 
 @dataclass(frozen=True)
@@ -74,17 +71,3 @@ def test_portions_grow_with_what_runs_at_a_time() -> None:
     """Kills: a cluster whose places stand empty for a good part of a portion."""
     assert portion_for(2) == 200
     assert portion_for(64) >= 10 * 64
-
-
-def test_a_report_is_got_ready_when_no_trial_is_left_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: imports for the report while a trial waits for the core, or after the last trial alone."""
-    monkeypatch.delitem(sys.modules, "fedskew.lab.report", raising=False)
-    last = ReportImports()
-    last.on_start(SimpleNamespace(to_report=2))  # type: ignore[arg-type]
-    last.on_trial_start("00000", {})
-    last.on_trial_end("00000", "finished", None)
-    assert "fedskew.lab.report" not in sys.modules
-    last.on_trial_start("00001", {})
-    assert "fedskew.lab.report" not in sys.modules
-    last.on_trial_end("00000", "finished", None)
-    assert "fedskew.lab.report" in sys.modules

@@ -156,25 +156,6 @@ def _figure(value: float, unit: str = "") -> str:
     return f"{value:.4g} {unit}".rstrip() if math.isfinite(value) else "-"
 
 
-class ReportImports(SweepObserver):
-    """Imports what a report is drawn with, which takes more than a second, while the last trials run: then a core is
-    idle as a rule, for which there is no other trial.
-    """
-
-    def on_start(self, start: SweepStart) -> None:
-        self._total = start.to_report
-        self._begun = set[str]()
-
-    def on_trial_start(self, trial: str, config: Mapping[str, Any]) -> None:
-        self._begun.add(trial)
-
-    def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
-        if len(self._begun) == self._total:
-            import scipy.stats  # noqa: F401
-
-            import fedskew.lab.report  # noqa: F401
-
-
 class OnTrial(SweepObserver):
     """Lets trackers look at a sweep's folder when one of its trials has begun, has reported or has ended."""
 
@@ -193,4 +174,4 @@ class OnTrial(SweepObserver):
 
 def on_terminal(console: Console, look: Callable[[], None] = lambda: None) -> list[SweepObserver]:
     """Return the observers of a sweep that somebody watches; ``look``: of the trackers that follow it."""
-    return [LiveTable(console), ReportImports(), OnTrial(look)]
+    return [LiveTable(console), OnTrial(look)]
