@@ -86,10 +86,10 @@ class ByteBudget:
 def homes_of(costs: Sequence[float], nodes: Sequence[str | None]) -> list[str] | None:
     """Return the node of each call: neighbours together, each node's share of the costs by its actors.
 
-    nodes: of each actor; None for one that is starting. Returns None where there is one node at most.
+    nodes: of each actor; None for one that is starting. Returns None where there is one node at most, or no cost.
     """
     actors = Counter(node for node in nodes if node is not None)
-    if len(actors) < 2:
+    if len(actors) < 2 or not sum(costs):
         return None
     shares = np.cumsum([*actors.values()]) / actors.total()
     middles = (np.cumsum(costs) - np.asarray(costs) / 2) / sum(costs)

@@ -29,9 +29,9 @@ END = "<!-- end of the headline claims -->"
 def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
     """Return the page in Markdown; papers: by the module of its sweeps, the first sentence on each paper."""
     order = [*papers]
-    ranked = [row for _, row in counted_rows(sweeps) if row.verdict and math.isfinite(row.verdict.p)]
-    discovered = false_discovery_control([row.verdict.p for row in ranked]) if ranked else []
-    of_ledger = {id(row): float(p) for row, p in zip(ranked, discovered, strict=True)}
+    judged = [(id(row), row.verdict.p) for _, row in counted_rows(sweeps) if row.verdict]
+    known = {row: p for row, p in judged if math.isfinite(p)}
+    of_ledger = dict(zip(known, false_discovery_control([*known.values()]), strict=True)) if known else {}
     ordered = sorted(sweeps, key=lambda sweep: order.index(sweep.paper) if sweep.paper in order else len(order))
     return _filled(
         "claims.md.j2",
