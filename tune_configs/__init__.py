@@ -114,5 +114,6 @@ SWEEPS = {
         "quality",
         "amalgam",
         "leakage",
+        "weak_class",
     ),
 }

@@ -27,7 +27,7 @@ from the printed loss: G cancels, and what is left is a margin between classes t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -278,6 +278,41 @@ def headline(profile: str) -> Sweep:
         tuned=tuple(Tuned({METHOD: method}, rates) for method in everything),
         tuning_seeds=(1000, 1001, 1002),
     )
+
+
+def weak_class(profile: str) -> Sweep:
+    """The class that one device knows, by the number of public images: CBHMA with g^1, g^4 and g^8 against UHC.
+
+    At alpha 0.9 and one rate for all, 0.05, the middle of the headline's: recall of one class depends on the rate, so
+    that sides with rates of their own would be compared by these, too. Each number of images has verdicts of its own.
+    The seeds were looked at by nobody, and all else was fixed, before any of it ran: the headline's twenty seeds had
+    given the weak class 5 to 14 points at 20 images, and less than none at 5. Half an hour on two cores.
+    """
+    own = {f"CBHMA^{power:g}" if power != 1 else "CBHMA": reading(g_power=power) for power in G_POWERS}
+    at = {name: {**method, "alpha": 0.9, "lr": STUDENT_LRS[1]} for name, method in {"UHC": UHC, **own}.items()}
+    sizes, weak = [20, 50, 100], on(6)
+
+    def against(name: str, n_c: int, said: str, metric: str, source: str, **more: Any) -> Claim:
+        text = f"With {n_c} public images of each class, {name} {said}."
+        return ahead(text, source, METHOD, at[name], at["UHC"], metric, where={"n_c": n_c}, **more)
+
+    cells = [*product(own, sizes)]
+    made = sweep(
+        base(profile, {SETS: SHIRTS_WEAK, "model.name": "mlp"}),
+        {METHOD: tune.grid_search([*at.values()]), "n_c": tune.grid_search(sizes), EPOCHS: tune.sample_from(_epochs)},
+        tables("by method", (METHOD,), ("n_c",), {weak: "Accuracy on shirts", ACCURACY: "Accuracy"}),
+        (
+            *(
+                against(*cell, "is better than UHC on the class that one device knows", weak, FIGURE.format(5))
+                for cell in cells
+            ),
+            *(
+                against(*cell, "is within a point of UHC over all classes", ACCURACY, OURS, kind="equal", margin=0.01)
+                for cell in cells
+            ),
+        ),
+    )
+    return replace(made, seeds=tuple(range(100, 110)))
 
 
 def _epochs(spec: Any) -> int:

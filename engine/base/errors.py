@@ -71,7 +71,7 @@ class WriteError(ResourceError):
 
     def __init__(self, file: object, reason: str, folder: object) -> None:
         super().__init__(
-            f"{file} cannot be written ({reason}); the last checkpoint is kept: see that it can, then "
+            f"{file} cannot be written ({reason}); the last checkpoint is kept: make room, or make it writable, then "
             f"{resume_command(folder)}"
         )
         self.file = file

@@ -9,20 +9,21 @@ late.
 
 Short calls are sent together, as one call batch, since each message to an actor and back costs milliseconds.
 
-Where uploads are added on the nodes, neighbouring calls have a node in common, their home (:func:`homes_of`), and go
-there by the same rule, so that few sums travel; an actor that would be idle takes one of another home.
+Where uploads are added on the nodes, neighbouring calls have a node in common, their home (:func:`homes_of`). An actor
+then takes a call of its home in place of the longest, if there is one that is about as long: so few sums travel, and
+nobody waits. The bounds above are those of a pool without homes.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 IN_FLIGHT = 2  # call batches per actor: one running, one waiting beside it, so that no actor idles between two
 SHORT = 0.1  # seconds of work up to which calls are sent together
+ALIKE = 0.5  # of the longest call's cost, from which on another one may go in its place
 FADE = 0.8  # weight of what was measured before, at each call batch that comes back
 
 
@@ -83,17 +84,21 @@ class ByteBudget:
         self.most = max(self.most, sum(self._out.values()))
 
 
-def homes_of(costs: Sequence[float], nodes: Sequence[str | None]) -> list[str] | None:
-    """Return the node of each call: neighbours together, each node's share of the costs by its actors.
+def homes_of(costs: Sequence[float], nodes: Sequence[str | None], pace: Sequence[float]) -> list[str] | None:
+    """Return the node of each call: neighbours together, each node's share of the costs by the speed of its actors.
 
-    nodes: of each actor; None for one that is starting. Returns None where there is one node at most, or no cost.
+    nodes, pace: of each actor its node, None for one that is starting, and its seconds per cost. Returns None where
+    there is one node at most, or no cost.
     """
-    actors = Counter(node for node in nodes if node is not None)
-    if len(actors) < 2 or not sum(costs):
+    speeds: dict[str, float] = {}
+    for node, seconds in zip(nodes, pace, strict=True):
+        if node is not None:
+            speeds[node] = speeds.get(node, 0.0) + 1 / seconds
+    if len(speeds) < 2 or not sum(costs):
         return None
-    shares = np.cumsum([*actors.values()]) / actors.total()
+    shares = np.cumsum([*speeds.values()]) / sum(speeds.values())
     middles = (np.cumsum(costs) - np.asarray(costs) / 2) / sum(costs)
-    names = [*actors]
+    names = [*speeds]
     return [names[place] for place in np.searchsorted(shares[:-1], middles)]
 
 
@@ -117,7 +122,8 @@ class Scheduler:
         self._rate = rate
         self._budget = budget or ByteBudget(math.inf, [0] * len(costs), 0.0)
         self._nodes = nodes
-        self._homes = homes_of(costs, nodes)
+        has_room = self._budget.fits(range(len(costs)))  # where not, results would wait for those of another node
+        self._homes = homes_of(costs, nodes, self._pace()) if nodes and has_room else None
         self._waiting = sorted(range(len(costs)), key=lambda call: (costs[call], -call))  # the longest last
         self._in_flight: list[dict[int, list[int]]] = [{} for _ in kinds]  # first call -> its call batch, as sent
         self._limits = [IN_FLIGHT for _ in kinds]  # call batches that may be on an actor; 0: it was given up
@@ -136,20 +142,27 @@ class Scheduler:
         if not self._waiting:
             return None
         wanted = self._waiting[-1] if wanted is None else wanted
-        rates = [self._rate(kind) for kind in self._kinds]
-        pace = [1.0 if rate is None else rate for rate in rates]
+        rates, pace = [self._rate(kind) for kind in self._kinds], self._pace()
         there = [actor for actor, limit in enumerate(self._limits) if limit]
-        chosen = self._at_home(now, pace, there) or self._anywhere(now, pace, there)
-        if chosen is None:
-            return None
-        position, actor = chosen
-        if self._budget.fits([self._waiting[position]]):
-            return self._send(actor, self._take(position, actor, rates), now)
-        self.held_back = True
-        if wanted not in self._waiting:
-            return None
-        self._waiting.remove(wanted)
-        return self._send(actor, [wanted], now)
+        free = [self._free_at(actor, now, pace[actor]) for actor in range(len(pace))]
+        idle = not all(self._in_flight[actor] for actor in there)
+        for position in reversed(range(len(self._waiting))):
+            cost = self._costs[self._waiting[position]]
+            actor = min(there, key=lambda one: (free[one] + cost * pace[one], len(self._in_flight[one])))
+            if len(self._in_flight[actor]) < self._limits[actor]:
+                position = self._at_home(position, actor)
+                if self._budget.fits([self._waiting[position]]):
+                    return self._send(actor, self._take(position, actor, rates), now)
+                self.held_back = True
+                self._homes = None
+                if wanted not in self._waiting:
+                    return None
+                self._waiting.remove(wanted)
+                return self._send(actor, [wanted], now)
+            if not idle:
+                return None
+            free[actor] += cost * pace[actor]  # it will wait for that one; perhaps a shorter one need not
+        return None
 
     def returned(self, actor: int, first: int, now: float, sizes: Sequence[int]) -> None:
         """Take note that the call batch which begins with ``first`` came back; ``sizes``: bytes of each result."""
@@ -189,36 +202,22 @@ class Scheduler:
 
     # --- pieces ---------------------------------------------------------------------------------------
 
-    def _at_home(self, now: float, pace: Sequence[float], there: Sequence[int]) -> tuple[int, int] | None:
-        """Choose a waiting call's position and an actor of its home that has room for it."""
-        if self._homes is None:
-            return None
-        by_home: dict[str | None, list[int]] = {}
-        for actor in there:
-            if len(self._in_flight[actor]) < self._limits[actor]:
-                by_home.setdefault(self._nodes[actor], []).append(actor)
-        for position in reversed(range(len(self._waiting))):
-            call = self._waiting[position]
-            if actors := by_home.get(self._homes[call]):
-                ends = {one: self._free_at(one, now, pace[one]) + self._costs[call] * pace[one] for one in actors}
-                return position, min(actors, key=lambda one: (ends[one], len(self._in_flight[one])))
-        return None
+    def _pace(self) -> list[float]:
+        """Return the seconds per cost of each actor, 1 where nothing is known."""
+        return [1.0 if rate is None else rate for rate in map(self._rate, self._kinds)]
 
-    def _anywhere(self, now: float, pace: Sequence[float], there: Sequence[int]) -> tuple[int, int] | None:
-        """Choose a waiting call's position and the actor that is expected to end it first, if that one has room."""
-        idle = not all(self._in_flight[actor] for actor in there)
-        if self._homes is not None and not idle:
-            return None
-        free = [self._free_at(actor, now, pace[actor]) for actor in range(len(pace))]
-        for position in reversed(range(len(self._waiting))):
-            cost = self._costs[self._waiting[position]]
-            actor = min(there, key=lambda one: (free[one] + cost * pace[one], len(self._in_flight[one])))
-            if len(self._in_flight[actor]) < self._limits[actor]:
-                return position, actor
-            if not idle:
-                return None
-            free[actor] += cost * pace[actor]  # it will wait for that one; perhaps a shorter one need not
-        return None
+    def _at_home(self, position: int, actor: int) -> int:
+        """Return where the longest call of the actor's home waits, if it is about as long as the one at a position; the
+        position otherwise."""
+        if self._homes is None:
+            return position
+        least = ALIKE * self._costs[self._waiting[position]]
+        for other in reversed(range(position + 1)):
+            if self._costs[self._waiting[other]] < least:
+                break
+            if self._homes[self._waiting[other]] == self._nodes[actor]:
+                return other
+        return position
 
     def _free_at(self, actor: int, now: float, pace: float) -> float:
         """The time at which an actor is expected to have done all that it was given."""

@@ -42,7 +42,7 @@ def claims_command(
         typer.Option(
             "--figures",
             min=0.0,
-            help="with --confirm on any machine: are figures within this of the entry's? writes nothing",
+            help="with --confirm on any machine: are figures within this of the entry's? the ledger stays",
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the page is not up to date")] = False,
@@ -66,6 +66,8 @@ def claims_command(
         require(bool(what), "--confirm", "true", rule, f"fedskew claims --confirm {LEDGER}/ENTRY.yaml")
         for entry in what or ():
             _confirm(Path(entry), root, figures)
+        if figures is not None:
+            return
     wanted = [] if record or confirm else list(what or ())
     rows = ledger(root, wanted)
     if wanted and not json_wanted():

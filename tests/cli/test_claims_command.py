@@ -82,6 +82,19 @@ def test_a_folder_is_recorded(call: Any, checkout: Path, tmp_path: Path) -> None
     assert f"{name} (with rounds=3)" in out and "ccvr" not in out
 
 
+def test_figures_are_compared_and_nothing_is_written(
+    call: Any, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: pages that are made anew in the checkout of somebody who wanted to look."""
+    asked: list[Any] = []
+    monkeypatch.setattr("fedskew.cli.claims._confirm", lambda *words: asked.append(words))
+    (checkout / PAGE).write_text("stale")
+    place = checkout / LEDGER / "ccvr.cka.laptop.yaml"
+    code, _, err = call("claims", "--confirm", str(place), "--figures", "0.005", "--root", str(checkout))
+    assert (code, asked) == (0, [(place, checkout, 0.005)]), err
+    assert (checkout / PAGE).read_text() == "stale"
+
+
 def test_a_row_with_second_best_settings_says_so(call: Any) -> None:
     """Kills: one claim twice, with two effects, under one name."""
     code, out, _ = call("claims", "ccvr.headline", "--root", str(ROOT))

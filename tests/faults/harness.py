@@ -157,7 +157,7 @@ class _Course:
         kind = fault.kind if fault else ""
         happened = ended.happened
         if kind in ("file limit", "small disk"):
-            happened = "cannot be written" in ended.text or "make room" in ended.text
+            happened = "make room" in ended.text
         told = message_of(ended.text)
         self._outcome.launches.append(Launch(words[0], kind, happened, ended.code, ended.seconds, told))
         self._judge(fault, ended)

@@ -27,6 +27,7 @@ COUNTS = {  # trials of the profiles laptop and paper
     "motivation": (15, 15),
     "cost": (36, 36),
     "headline": (640, 640),
+    "weak_class": (120, 120),
     "per_class": (30, 30),
     "alpha": (105, 490),
     "samples": (105, 420),
@@ -48,6 +49,7 @@ SHARED = {  # distinct teachers and distinct answers of one seed, on a laptop an
     "quality": ((2, 2), (4, 4)),
     "amalgam": ((1, 1), (1, 1)),
     "headline": ((1, 2), (1, 2)),
+    "weak_class": ((1, 3), (1, 3)),
     "leakage": ((1, 2), (1, 3)),
 }
 every = pytest.mark.parametrize("name", COUNTS)

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 import jinja2
-from scipy.stats import false_discovery_control
+import scipy  # its stats are imported at their first use: they take longer than all else here
 
 from engine.base.errors import RunFolderError
 from engine.record.run_folder import BREAKS_PRIVACY
@@ -31,7 +31,7 @@ def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
     order = [*papers]
     judged = [(id(row), row.verdict.p) for _, row in counted_rows(sweeps) if row.verdict]
     known = {row: p for row, p in judged if math.isfinite(p)}
-    of_ledger = dict(zip(known, false_discovery_control([*known.values()]), strict=True)) if known else {}
+    of_ledger = dict(zip(known, scipy.stats.false_discovery_control([*known.values()]), strict=True)) if known else {}
     ordered = sorted(sweeps, key=lambda sweep: order.index(sweep.paper) if sweep.paper in order else len(order))
     return _filled(
         "claims.md.j2",
@@ -113,7 +113,7 @@ def _mark(claim: Claim) -> str:
 
 
 def _where(entry: Entry) -> str:
-    """Say on what the trials of a sweep were run: ``10,000 images of fashion_mnist, cnn, 10 clients, 12 rounds``."""
+    """Say on what the trials of a sweep were run: ``10,000 images of fashion_mnist; cnn; 10 clients; 12 rounds``."""
     base = entry.definition["base"]
     data, models = base["data"], [model["name"] for model in base.get("client_models") or [base["model"]]]
     images = f"{data['train_samples']:,} images of " if data.get("train_samples") else ""
@@ -127,7 +127,7 @@ def _p_values(row: Row, of_ledger: float | None) -> str:
     if row.verdict is None or not math.isfinite(row.verdict.p):
         return ""
     others = [row.verdict.p_holm, *([] if of_ledger is None else [of_ledger])]
-    return f"{row.verdict.p:.2g} ({', '.join(f'{p:.2g}' for p in others)})"
+    return f"{row.verdict.p:.3g} ({', '.join(f'{p:.3g}' for p in others)})"
 
 
 def _before(sweep: SweepRows, outcome: Outcome) -> str:
