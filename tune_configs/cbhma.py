@@ -27,7 +27,7 @@ from the printed loss: G cancels, and what is left is a margin between classes t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -143,14 +143,14 @@ def sweep(
     space: dict[str, Any],
     tables: tuple[PaperTable, ...],
     claims: tuple[Claim, ...],
-    seeds: int = 5,
+    seeds: Iterable[int] = range(5),
     **more: Any,
 ) -> Sweep:
     # C1 and C2 are one split each: who has which classes is part of what a configuration is.
     one = any(experiment.key_of(name) == "partition.seed" for name in space)
     partitions = "one" if one else "anew"
     common = {"partitions": partitions, "metric": ACCURACY, "tables": tables, "claims": claims}
-    return Sweep(experiment, space, tuple(range(seeds)), **common, **more)
+    return Sweep(experiment, space, tuple(seeds), **common, **more)
 
 
 def tables(
@@ -274,7 +274,7 @@ def headline(profile: str) -> Sweep:
                 for a in alphas
             ),
         ),
-        seeds=20,
+        seeds=range(20),
         tuned=tuple(Tuned({METHOD: method}, rates) for method in everything),
         tuning_seeds=(1000, 1001, 1002),
     )
@@ -297,7 +297,7 @@ def weak_class(profile: str) -> Sweep:
         return ahead(text, source, METHOD, at[name], at["UHC"], metric, where={"n_c": n_c}, **more)
 
     cells = [*product(own, sizes)]
-    made = sweep(
+    return sweep(
         base(profile, {SETS: SHIRTS_WEAK, "model.name": "mlp"}),
         {METHOD: tune.grid_search([*at.values()]), "n_c": tune.grid_search(sizes), EPOCHS: tune.sample_from(_epochs)},
         tables("by method", (METHOD,), ("n_c",), {weak: "Accuracy on shirts", ACCURACY: "Accuracy"}),
@@ -311,8 +311,8 @@ def weak_class(profile: str) -> Sweep:
                 for cell in cells
             ),
         ),
+        seeds=range(100, 110),
     )
-    return replace(made, seeds=tuple(range(100, 110)))
 
 
 def _epochs(spec: Any) -> int:
@@ -402,7 +402,7 @@ def cost(profile: str) -> Sweep:
                 margin=0.99,
             ),
         ),
-        seeds=6,  # shares are the same for all of them, and fewer equal figures decide nothing
+        seeds=range(6),  # shares are the same for all of them, and fewer equal figures decide nothing
     )
 
 
@@ -719,5 +719,5 @@ def leakage(profile: str) -> Sweep:
                 larger_is_better=False,
             ),
         ),
-        seeds=6,  # traffic is the same for all of them, and fewer equal differences decide nothing
+        seeds=range(6),  # traffic is the same for all of them, and fewer equal differences decide nothing
     )

@@ -17,7 +17,7 @@ nobody waits. The bounds above are those of a pool without homes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -102,6 +102,11 @@ def homes_of(costs: Sequence[float], nodes: Sequence[str | None], pace: Sequence
     return [names[place] for place in np.searchsorted(shares[:-1], middles)]
 
 
+def _pace(rates: Iterable[float | None]) -> list[float]:
+    """Return the seconds per cost of each actor, 1 where nothing is known."""
+    return [1.0 if rate is None else rate for rate in rates]
+
+
 class Scheduler:
     """The calls of one method over a pool of actors, from the first that is sent to the last that comes back."""
 
@@ -123,7 +128,7 @@ class Scheduler:
         self._budget = budget or ByteBudget(math.inf, [0] * len(costs), 0.0)
         self._nodes = nodes
         has_room = self._budget.fits(range(len(costs)))  # where not, results would wait for those of another node
-        self._homes = homes_of(costs, nodes, self._pace()) if nodes and has_room else None
+        self._homes = homes_of(costs, nodes, _pace(map(rate, kinds))) if nodes and has_room else None
         self._waiting = sorted(range(len(costs)), key=lambda call: (costs[call], -call))  # the longest last
         self._in_flight: list[dict[int, list[int]]] = [{} for _ in kinds]  # first call -> its call batch, as sent
         self._limits = [IN_FLIGHT for _ in kinds]  # call batches that may be on an actor; 0: it was given up
@@ -142,7 +147,8 @@ class Scheduler:
         if not self._waiting:
             return None
         wanted = self._waiting[-1] if wanted is None else wanted
-        rates, pace = [self._rate(kind) for kind in self._kinds], self._pace()
+        rates = [self._rate(kind) for kind in self._kinds]
+        pace = _pace(rates)
         there = [actor for actor, limit in enumerate(self._limits) if limit]
         free = [self._free_at(actor, now, pace[actor]) for actor in range(len(pace))]
         idle = not all(self._in_flight[actor] for actor in there)
@@ -201,10 +207,6 @@ class Scheduler:
         self._budget.consumed(call)
 
     # --- pieces ---------------------------------------------------------------------------------------
-
-    def _pace(self) -> list[float]:
-        """Return the seconds per cost of each actor, 1 where nothing is known."""
-        return [1.0 if rate is None else rate for rate in map(self._rate, self._kinds)]
 
     def _at_home(self, position: int, actor: int) -> int:
         """Return where the longest call of the actor's home waits, if it is about as long as the one at a position; the

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from engine.base.errors import Busy, ConfigError, RunFolderError, StoreError, WriteError
@@ -317,6 +316,8 @@ def test_what_may_be_a_secret_is_refused_in_a_storage_and_not_shown(uri: str, re
 @pytest.mark.long
 def test_a_sweep_is_kept_in_object_storage(tmp_path: Path, there: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: folders and files that a bucket has not as a disk has them. The server is moto's, on this machine."""
+    from moto.server import ThreadedMotoServer  # which takes a second, of this test alone
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     try:
