@@ -37,6 +37,7 @@ from engine.experiment import Experiment
 from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Sweep
 from engine.sweeps.tuned import Tuned
+from tune_configs import fair
 from tune_configs.quickstart import small_cbhma
 
 Choice = dict[str, Any]  # a name with fields
@@ -203,31 +204,29 @@ def over_baselines(source: str, where: Mapping[str, Any] = {}) -> tuple[Claim, .
 # for its class 9, which all know: these two are confused, and neither sits at its ceiling as trousers (1) and boots do.
 SHIRTS_WEAK = [[0, 2, 3, 9, 5, 4], [2, 3, 9, 1, 7, 4], [9, 5, 1, 7, 8, 4], [0, 6, 1, 7, 8, 4], [0, 2, 3, 5, 8, 4]]
 STEPS = 400  # of the student's training, whatever the size of the public set
-STUDENT_LRS = (0.02, 0.05, 0.1)  # around the default of all distillation here; the source gives none
+STUDENT_LRS = (0.01, 0.02, 0.05, 0.1, 0.2)  # around the default of all distillation here; the source gives none
 G_POWERS = (1.0, 4.0, 8.0)
 
 
 def headline(profile: str) -> Sweep:
-    """Where public images are few: CBHMA against UHC, SKD2 and labels alone, on shirts, which one device knows.
+    """Accuracy over all classes where public images are few: CBHMA against UHC, SKD2 and labels alone.
 
     With 100 public images of each class the labels say as much as all teachers together, and nothing can be distilled;
     with 5 and 20 answers are worth points. On a laptop an ``mlp`` student with 400 steps, half an hour on two cores for
-    20 seeds. SKD2 at alpha = 1 has no labels: it is what the teachers' merged answers can teach. Each method's rate for
-    the student is searched on three held-out seeds; alpha, g_power and the number of public images are axes.
+    ten seeds, each with a tenth of the test rows. SKD2 at alpha = 1 has no labels: it is what the teachers' merged
+    answers can teach. Each method's rate for the student is searched on rows and three seeds held out; alpha and the
+    number of public images are axes. A first run had twenty other seeds, and claims on the class that one device knows:
+    of these, on which each side's own rate bears, is ``weak_class``.
     """
     alphas = (0.5, 0.9)
-    own = {f"CBHMA^{power:g}": reading(g_power=power) for power in G_POWERS[1:]}
-    chosen = {"UHC": UHC, "SKD2": SKD2, **OWN, **own}
+    chosen = {"UHC": UHC, "SKD2": SKD2, **OWN}
     at = {(name, a): {**method, "alpha": a} for name, method in chosen.items() for a in alphas}
     labels, answers = {**UHC, "alpha": 0.0}, {**SKD2, "alpha": 1.0}
-    everything, weak = [labels, answers, *at.values()], on(6)
+    everything = [labels, answers, *at.values()]
     rates = {f"{METHOD}.lr": tune.grid_search(list(STUDENT_LRS))}
 
-    def of(text: str, better: Choice, worse: Choice, metric: str = ACCURACY, source: str = OURS, **more: Any) -> Claim:
-        return ahead(text, source, METHOD, better, worse, metric, **more)
-
     return sweep(
-        base(profile, {SETS: SHIRTS_WEAK, "model.name": "mlp"}),
+        base(profile, {SETS: SHIRTS_WEAK, "model.name": "mlp", **fair.OWN_TEST_ROWS, "data.test_samples": 1_000}),
         {
             METHOD: tune.grid_search(everything),
             "n_c": tune.grid_search([5, 20]),
@@ -239,57 +238,46 @@ def headline(profile: str) -> Sweep:
             ("n_c",),
             {
                 ACCURACY: "Accuracy",
-                weak: "Accuracy on shirts",
+                on(6): "Accuracy on shirts",
                 on(4): "Accuracy on coats",
                 SPREAD: "Spread over classes",
             },
         ),
         (
             *(
-                of(
-                    f"At alpha {a}, {name} is better than UHC on the class that one device knows.",
-                    at[name, a],
-                    at["UHC", a],
-                    weak,
-                    FIGURE.format(5),
-                )
-                for name in ("CBHMA", "CBHMA as printed")
-                for a in alphas
-            ),
-            *(
-                of(
+                ahead(
                     f"At alpha {a}, {name} is better than {other}.",
+                    CURVES.format("alpha"),
+                    METHOD,
                     at[name, a],
                     at[other, a],
-                    source=CURVES.format("alpha"),
                 )
                 for name in OWN
                 for other in ("UHC", "SKD2")
                 for a in alphas
             ),
-            *(of(f"At alpha {a}, UHC is better than labels alone.", at["UHC", a], labels) for a in alphas),
             *(
-                of(f"At alpha {a}, {name}'s weights raise the weak class over UHC.", at[name, a], at["UHC", a], weak)
-                for name in own
+                ahead(f"At alpha {a}, UHC is better than labels alone.", OURS, METHOD, at["UHC", a], labels)
                 for a in alphas
             ),
         ),
-        seeds=range(20),
+        seeds=range(200, 210),
         tuned=tuple(Tuned({METHOD: method}, rates) for method in everything),
         tuning_seeds=(1000, 1001, 1002),
+        tuning_rows=fair.TUNING_ROWS,
     )
 
 
 def weak_class(profile: str) -> Sweep:
     """The class that one device knows, by the number of public images: CBHMA with g^1, g^4 and g^8 against UHC.
 
-    At alpha 0.9 and one rate for all, 0.05, the middle of the headline's: recall of one class depends on the rate, so
-    that sides with rates of their own would be compared by these, too. Each number of images has verdicts of its own.
+    At alpha 0.9 and one rate for all, 0.05, what most chose in the headline: recall of one class depends on the rate,
+    so that sides with rates of their own would be compared by these, too. Each number of images has its own verdicts.
     The seeds were looked at by nobody, and all else was fixed, before any of it ran: the headline's twenty seeds had
     given the weak class 5 to 14 points at 20 images, and less than none at 5. Half an hour on two cores.
     """
     own = {f"CBHMA^{power:g}" if power != 1 else "CBHMA": reading(g_power=power) for power in G_POWERS}
-    at = {name: {**method, "alpha": 0.9, "lr": STUDENT_LRS[1]} for name, method in {"UHC": UHC, **own}.items()}
+    at = {name: {**method, "alpha": 0.9, "lr": 0.05} for name, method in {"UHC": UHC, **own}.items()}
     sizes, weak = [20, 50, 100], on(6)
 
     def against(name: str, n_c: int, said: str, metric: str, source: str, **more: Any) -> Claim:

@@ -23,6 +23,7 @@ from engine.experiment import Experiment
 from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Sweep
 from engine.sweeps.tuned import Tuned
+from tune_configs import fair
 
 PAPER = "Luo et al. 2021, No fear of heterogeneity, {}"
 IID = {"name": "iid", "clients": 10}
@@ -274,39 +275,40 @@ def iid_calibration(profile: str) -> Sweep:
 
 
 HEAD_LR = 0.01  # of CCVR's calibration and the oracle's; ours, since the paper's is not at hand
-RATES = (0.003, 0.01, 0.03)  # tried for each way of training, on a seed that nothing is claimed of
+RATES = (0.01, 0.02, 0.04, 0.08, 0.16)  # tried for each way of training, on rows and a seed of no claim
 
 
 def headline(profile: str) -> Sweep:
-    """The main table's claim, at alpha 0.1 and 0.5: what CCVR adds to four ways of training, and the oracle.
+    """The main table's claim, at alpha 0.5 and 0.1: what CCVR adds to four ways of training, and the oracle.
 
     On a laptop 10,000 images of Fashion-MNIST and 12 rounds of 2 local epochs, half an hour on two cores. Few epochs
     on purpose: where the body is trained for long, little is left to a calibration of these images (after 15 rounds of
     10 epochs less than a point), while the paper's CIFAR-10 is far from its end after 100 rounds. Each way of training
-    has the best of three rates on one seed held out, by its mean over both alphas with and without a calibration: what
-    CCVR is added to and what it is compared with are one training, and both calibrations have one rate. Three of them
-    chose the highest, 0.03; with 0.01 for all the five verdicts were the same.
+    has the best of five rates on rows and a seed held out, by its mean over both alphas with and without a calibration:
+    what CCVR is added to and what it is compared with are one training, and both calibrations have one rate. A first
+    run, on other seeds and test rows of all seeds, tried 0.003 to 0.03, and three ways chose the highest.
 
     The paper's profile has the paper's rate, and nothing is tuned there.
     """
     paper = profile == "paper"
-    shorter = {} if paper else {**WHOLE, "rounds": 12}
+    start = calibrated(profile) if paper else calibrated(profile, **WHOLE, rounds=12).replace(fair.OWN_TEST_ROWS)
     searched = {"local.lr": tune.grid_search(list(RATES))}
     lr = {"lr": HEAD_LR}
     ccvr, oracle = {**CCVR, **lr}, {**ORACLE, **lr}
     return Sweep(
-        base=calibrated(profile, **shorter),
+        base=start,
         space={
             TRAINING: tune.grid_search(TRAININGS),
             CALIBRATION: tune.grid_search([NONE, ccvr, oracle]),
             "alpha": tune.grid_search([0.1, 0.5]),
         },
-        seeds=tuple(range(5)),
+        seeds=fair.SEEDS,
         metric="accuracy",
         tuned=() if paper else tuple(Tuned({TRAINING: way}, searched) for way in TRAININGS),
         tuning_seeds=(1000,),
+        tuning_rows=fair.TUNING_ROWS,
         tables=(PaperTable(f"Accuracy by calibration; {WITHOUT}", (TRAINING, CALIBRATION), ("alpha",), "accuracy"),),
-        claims=_gains(ccvr, oracle, {"alpha = 0.1": [0.1], "alpha = 0.5, the paper's default,": [0.5]}),
+        claims=_gains(ccvr, oracle, {"alpha = 0.5, the paper's default,": [0.5], "alpha = 0.1": [0.1]}),
     )
 
 

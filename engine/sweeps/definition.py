@@ -352,11 +352,14 @@ class Sweep:
 
 
 def experiment_of(base: Experiment, setting: Mapping[str, Any], seed: int, partitions: Partitions) -> Experiment:
-    """Return a trial's experiment; with "anew" its partition's seed is the base's, or the setting's, plus ``seed``."""
+    """Return a trial's experiment, ``seed`` added to its part of the test rows and, with "anew", to its partition's
+    seed.
+    """
     experiment = base.replace({**setting, "seed": seed})
-    if partitions == "one" or seed == 0:
-        return experiment
-    return experiment.replace({"partition.seed": experiment.partition.seed + seed})
+    part = experiment.data.test_part
+    added = {} if partitions == "one" else {"partition.seed": experiment.partition.seed + seed}
+    added |= {} if part is None else {"data.test_part": part + seed}
+    return experiment.replace(added) if added and seed else experiment
 
 
 def _meant(name: str, value: Any, known: Sequence[Any] | None) -> list[Any]:

@@ -128,6 +128,7 @@ FIELDS = [
     run("one split for both", ("data.name=parquet", "data.root=x", "data.splits={test: train}")),
     run("all rows to test on", "data.name=parquet data.root=x data.test_fraction=1"),
     run("all rows to choose by", "data.validation=1"),
+    run("a part of all test rows", "data.test_part=1"),
     run("rows without a token", f"data.name=parquet data.root=x {TOKENS} data.sequence_length=0"),
     run("tokens and images", f"data.name=parquet data.root=x {TOKENS} data.image_column=a"),
     run("a vocabulary of padding alone", "model.name=dan model.vocabulary=1"),

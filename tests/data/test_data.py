@@ -35,7 +35,7 @@ from engine.data import (
     Synthetic,
 )
 from engine.data.samples.batches import Rows
-from engine.data.samples.dataset import channel_statistics, stratified
+from engine.data.samples.dataset import channel_statistics, disjoint_part, stratified
 from engine.data.sources import cifar, mnist
 from engine.data.sources.finding import cache_folder
 from engine.data.sources.pickled import read_pickled
@@ -471,6 +471,24 @@ def test_a_subset_is_stratified_fixed_and_in_order():
     rows = stratified(np.arange(1000) % 7, 100, "x")
     assert np.all(np.diff(rows) > 0)
     assert not np.array_equal(rows, np.arange(100))
+
+
+def test_parts_of_the_test_rows_are_disjoint():
+    """Kills: two parts with a row in common; other shares of classes; a part beyond the last; a part of all rows; a
+    field that moves the digest of every experiment."""
+    labels = np.repeat(np.arange(3), (40, 20, 24))  # 10, 5 and 6 of 21: four parts
+    parts = [disjoint_part(labels, 21, number) for number in range(5)]
+    assert sorted(np.concatenate(parts[:4])) == list(range(84))
+    assert all(np.bincount(labels[rows]).tolist() == [10, 5, 6] for rows in parts)
+    assert np.array_equal(parts[4], parts[0]) and np.all(np.diff(parts[0]) > 0)
+    source = FashionMnistSample(test_samples=100, test_part=1)
+    whole = FashionMnistSample().load().test
+    assert np.array_equal(source.load().test.labels, whole.labels[disjoint_part(whole.labels, 100, 1)])
+    assert source.chosen("test", np.zeros(100, np.int64)).tolist() == list(range(100))  # of what a reader has reduced
+    with pytest.raises(ConfigError, match="test_part"):
+        FashionMnistSample(test_part=1).load()
+    written = {"name": "fashion_mnist_sample", "test_part": None}
+    assert FashionMnistSample().identity(written) == {"name": "fashion_mnist_sample"}
 
 
 def test_training_rows_to_choose_by_take_the_place_of_test_rows():

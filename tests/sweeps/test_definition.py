@@ -104,6 +104,17 @@ def test_a_seed_draws_its_own_partition() -> None:
         assert Trial._experiment(trial).value_of("partition.seed") == seed
 
 
+def test_a_seed_tests_on_its_own_rows() -> None:
+    """Kills: one part of the test rows for all seeds, of which an interval says nothing; a part where none is asked
+    for; two parts in one comparison."""
+    fields: dict[str, Any] = {"space": {"mu": tune.grid_search([0.0, 1.0])}, "seeds": (0, 3)}
+    for before, after in ((None, [None] * 4), (2, [2, 2, 5, 5])):
+        for partitions in ("anew", "one"):
+            start = base().replace({"data.test_samples": 20, "data.test_part": before})
+            trials = plan(Sweep(start, **fields, partitions=partitions))
+            assert [trial.experiment.data.test_part for trial in trials] == after
+
+
 def test_an_old_folder_keeps_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a resume that goes on with other partitions than those of the trials that are there, or not at all."""
     monkeypatch.setattr(running, "run_sweep", lambda named, *_, **__: named)

@@ -49,7 +49,7 @@ COUNTS = {  # trials of the profiles laptop and paper
     "figure9": (15, 30),
     "figure10": (24, 24),
     "figure11": (6, 6),
-    "headline": (6, 6),
+    "headline": (10, 10),
     "ablation": (15, 15),
     "sampler": (6, 6),
     "text_vs_code": (51, 51),
@@ -296,7 +296,7 @@ def test_headline_sides_may_be_given_as_much() -> None:
     for profile in PROFILES:
         found = sweep("headline", profile)
         assert [(side.where, side.candidates()) for side in found.tuned] == [
-            ({cbfl.ROWS: name}, [{"local.lr": rate} for rate in (0.01, 0.03, 0.1)]) for name in ("cbfl", "fedavg")
+            ({cbfl.ROWS: name}, [{"local.lr": rate} for rate in cbfl.TUNED_RATES]) for name in ("cbfl", "fedavg")
         ]
         assert not {*found.seeds} & {*found.tuning_seeds}
     assert (cbfl.SMALL_CBFL["gamma"], cbfl.SMALL_CBFL["gen_steps"]) == (1.0, 400)

@@ -142,6 +142,7 @@ class Source(Checked, ABC):
     train_samples, test_samples: how many samples to keep; None keeps all. The subset has the class shares of
     the whole, is the same for every seed, and keeps the order of the whole. normalise: by the data's mean and
     std; without it pixels are trained on as they are, scaled to [0, 1] (PFLEGO's code), and features unchanged.
+    test_part: which of the disjoint parts of ``test_samples`` rows each, see :func:`disjoint_part`; None: one for all.
     validation: the share of the training samples kept that takes the place of the test samples; None: none.
     imbalance, imbalance_kind: the long tail of the training rows that are divided among clients, see :meth:`remaining`.
     """
@@ -156,6 +157,15 @@ class Source(Checked, ABC):
         Neutral(None, "keeps all"),
     ] = None
     test_samples: Annotated[int | None, Ge(1), Doc("the same for the test samples"), Neutral(None, "keeps all")] = None
+    test_part: Annotated[
+        int | None,
+        Ge(0),
+        Doc(
+            "which of the disjoint parts of `test_samples` test rows, beginning anew after the last one; a sweep adds "
+            "each seed to it, so that intervals over seeds hold the chance of the test rows, too"
+        ),
+        Neutral(None, "draws one part for all seeds"),
+    ] = None
     validation: Annotated[
         float | None,
         Gt(0),
@@ -187,7 +197,7 @@ class Source(Checked, ABC):
     def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """Return those fields, of all as they are ``written`` in a config, that tell what is read."""
         tail = () if self.imbalance > 1 else ("imbalance", "imbalance_kind")
-        kept = identifying(written, {"validation": None, **self.neutral})
+        kept = identifying(written, {"test_part": None, "validation": None, **self.neutral})
         return {name: value for name, value in kept.items() if name not in tail}
 
     def folder(self, download: bool = False) -> Path | None:
@@ -264,12 +274,16 @@ class Source(Checked, ABC):
         These are all rows of a split that has been reduced already, so a reader may reduce it before it decodes.
         """
         samples = getattr(self, f"{split}_samples")
+        lost = split == "test" and self.test_part is not None and samples is None
+        require(not lost, "data.test_part", self.test_part, "is a part of how many rows?", "set data.test_samples")
         if samples is None or samples == len(labels):
             return np.arange(len(labels))
         if samples > len(labels):
             rule = f"is more than the {len(labels)} {split} samples"
             raise ConfigError(f"data.{split}_samples", samples, rule, "leave it out to keep all")
         note(f"{split} rows: {samples:,} of {len(labels):,} kept, by data.{split}_samples")
+        if split == "test" and self.test_part is not None:
+            return disjoint_part(labels, samples, self.test_part)
         return stratified(labels, samples, f"subset/{split}")
 
 
@@ -303,6 +317,18 @@ def stratified(labels: np.ndarray, samples: int, purpose: str) -> np.ndarray:
     rng = numpy_generator(0, purpose)
     chosen = [rng.choice(np.flatnonzero(labels == c), size=n, replace=False) for c, n in enumerate(quota) if n > 0]
     return np.sort(np.concatenate(chosen))
+
+
+def disjoint_part(labels: np.ndarray, samples: int, number: int) -> np.ndarray:
+    """Return sorted indices int64 [samples] with the class shares of ``labels``: one of as many disjoint parts as the
+    class with the fewest rows for them has room for. ``number`` begins anew after the last of these.
+    """
+    sizes = np.bincount(labels)
+    quota = largest_remainder(samples, sizes / len(labels))
+    number %= int((sizes[quota > 0] // quota[quota > 0]).min())
+    rng = numpy_generator(0, "test parts")
+    rows = [rng.permutation(np.flatnonzero(labels == c)) for c in range(len(sizes))]
+    return np.sort(np.concatenate([one[n * number : n * (number + 1)] for one, n in zip(rows, quota, strict=True)]))
 
 
 def held_out(labels: np.ndarray, fraction: float, key: str) -> tuple[np.ndarray, np.ndarray]:
