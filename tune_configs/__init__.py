@@ -29,7 +29,14 @@ SWEEPS = {
         "local_epochs",
         "participation",
     ),
-    "methods": ("shared", "personal"),
+    "board": (
+        "fmnist_dir01",
+        "fmnist_dir05",
+        "fmnist_two_classes",
+        "cifar10_dir01",
+        "personal_dir01",
+        "personal_two_classes",
+    ),
     "ccvr": (
         "headline",
         "cka",

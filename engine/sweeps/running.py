@@ -21,6 +21,7 @@ from engine.base.errors import RunError, RunFolderError, StoreError, WriteError,
 from engine.base.files import locked, not_written, writing
 from engine.base.owned import remove
 from engine.experiment import Experiment
+from engine.experiment.parts import all_choices, carried
 from engine.record.numerics import UNKNOWN, mixed
 from engine.record.stage_hashes import CODE, code_of
 from engine.record.store import StageStore
@@ -33,6 +34,7 @@ from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.observers import Observers, SweepObserver, SweepStart, TrialEvents
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mode, plan
+from engine.sweeps.space import options
 from engine.sweeps.storage import Storage
 from engine.sweeps.trial import Job, data_key, placed
 from engine.sweeps.tuner import DEATHS, make_tuner
@@ -246,11 +248,15 @@ def _job(
 
     data: data section as JSON -> the data set in Ray's store. codes: see :class:`~engine.sweeps.trial.Job`.
     """
-    for experiment in (sweep.base, *(trial.experiment for trial in planned)):  # refused here, before any begins
+    experiments = [sweep.base, *(trial.experiment for trial in planned)]
+    for experiment in experiments:  # refused here, before any begins
         placed(experiment).resolve()
+    proposed = () if planned else [(name, one) for name, value in sweep.space.items() for one in options(value) or ()]
+    experiments += [sweep.base.replace({name: one}) for name, one in proposed if isinstance(one, Mapping)]
     return Job(
         folder=folder.path.resolve(),
         base=sweep.base,
+        own=tuple({frozenset(all_choices(one)): one for one in experiments if carried(one)}.values()),
         data=data,
         store=store,
         actors=mode.actors,

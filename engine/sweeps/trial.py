@@ -75,6 +75,7 @@ class Job:
     codes: Mapping[str, str] = field(default_factory=dict)  # of planned trials, and under "" of the base
     partitions: Partitions = "anew"
     storage: Storage | None = None  # for nodes that do not see ``folder``; None: there is no other node
+    own: tuple[Experiment, ...] = ()  # of settings with parts of the user's own: unpickled, they bring these along
 
     @property
     def mark(self) -> Path:

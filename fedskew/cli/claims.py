@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedskew.lab.ledger import Entry, SweepRows, SweepSpec
 
 LEDGER, PAGE, README = Path("docs/claims"), Path("docs/claims.md"), Path("README.md")
+BOARD = Path("docs/board.md")
 
 
 def claims_command(
@@ -48,7 +49,7 @@ def claims_command(
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the page is not up to date")] = False,
     root: Annotated[Path, typer.Option(help="the checkout of fedskew whose docs/claims.md is written")] = Path("."),
 ) -> None:
-    """Write docs/claims.md: each claim of each paper with its verdict, from the tables in docs/claims."""
+    """Write docs/claims.md, each claim of each paper with its verdict, and docs/board.md, from docs/claims."""
     for word, writes in {"--record": record, "--confirm": confirm}.items():
         require(not (writes and check), "--check", "true", f"writes nothing, and {word} does", "choose one of the two")
     require(not (record and confirm), "--confirm", "true", "is not for what --record adds", "choose one of the two")
@@ -155,15 +156,17 @@ def _confirm(place: Path, root: Path, figures: float | None) -> None:
 def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> list[Path]:
     """Write the page and the README's rows, or with ``check`` compare them; return those that were not up to date."""
     from engine.sweeps.named import papers
-    from fedskew.lab.ledger import counts, page, with_headlines
+    from fedskew.lab.ledger import board_page, counts, page, with_headlines
+    from tune_configs.board import LEFT_OUT
 
     made = {PAGE: page(rows, papers(SWEEPS)), README: with_headlines(read_text(root / README), rows)}
+    made[BOARD] = board_page([one for one in rows if one.paper == BOARD.stem and not one.choice], LEFT_OUT)
     old = [path for path, text in made.items() if not (root / path).exists() or read_text(root / path) != text]
     if check:
         for path in old:
             say(f"{path} is not up to date; run fedskew claims")
         if not old:
-            say(f"{' and '.join(map(str, made))} are up to date")
+            say(f"{', '.join(map(str, made))} are up to date")
         return old
     for path in old:
         try:

@@ -20,6 +20,7 @@ from engine import __version__
 from engine.base.errors import FedskewError, one_line
 from engine.base.part_calls import staying
 from fedskew.cli import (
+    board,
     child,
     claims,
     diagnose,
@@ -59,6 +60,7 @@ COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
     "Write a method": (
         ("new", parts.new_command, "new algorithm my_prox"),
         ("check", parts.check_command, "check my_prox.py"),
+        ("board", board.board_command, "board my_prox.py"),
         ("list", listing.list_command, "list algorithms"),
         ("schema", schema.schema_command, "schema > experiment.schema.json"),
     ),

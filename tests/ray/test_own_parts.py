@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ray import tune
 
 from engine.base.own_modules import import_file
 from engine.experiment import Experiment
@@ -45,7 +46,8 @@ def config(name: str, actors: int) -> Experiment:
 
 @pytest.mark.long
 def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
-    """Kills: a part, or a module beside it, that only the driver has; a trial that knows no name of one's own; a script
+    """Kills: a part, or a module beside it, that only the driver has; a trial that knows no name of one's own, or
+    one that the sweep's base does not have; a script
     whose classes other processes cannot find; another hash of the same code elsewhere, which the pool would refuse."""
     import ray
 
@@ -54,13 +56,14 @@ def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
     import_file(folder / "ownprox.py", "--with")
     for name in ("ownprox", "own_scale"):  # by now only this process has them
         (folder / f"{name}.py").rename(folder / f"{name}.txt")
+
+    def beside_ours(profile: str) -> Sweep:
+        names = ("fedprox", "ownprox")
+        return Sweep(config("fedprox", 1), {"algorithm": tune.grid_search([{"name": one, "mu": 0.1} for one in names])})
+
+    found = sweep(beside_ours, out=tmp_path / "sweep", how=How(mode="inside"))
+    assert found.trials["weights_sha256"].tolist() == [wanted, wanted]
     assert run(config("ownprox", 1), tmp_path / "actors")["weights_sha256"] == wanted
-
-    def one(profile: str) -> Sweep:
-        return Sweep(base=config("ownprox", 1), space={})
-
-    found = sweep(one, out=tmp_path / "sweep", how=How(mode="inside"))
-    assert found.trials["weights_sha256"].tolist() == [wanted]
 
     (folder / "own_scale.txt").rename(folder / "own_scale.py")
     command = [sys.executable, str(folder / "script.py"), str(tmp_path / "script")]

@@ -32,8 +32,9 @@ def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
     judged = [(id(row), row.verdict.p) for _, row in counted_rows(sweeps) if row.verdict]
     known = {row: p for row, p in judged if math.isfinite(p)}
     of_ledger = dict(zip(known, scipy.stats.false_discovery_control([*known.values()]), strict=True)) if known else {}
-    ordered = sorted(sweeps, key=lambda sweep: order.index(sweep.paper) if sweep.paper in order else len(order))
-    return _filled(
+    claiming = [sweep for sweep in sweeps if sweep.rows]
+    ordered = sorted(claiming, key=lambda sweep: order.index(sweep.paper) if sweep.paper in order else len(order))
+    return filled(
         "claims.md.j2",
         words=WORDS,
         counts=counts,
@@ -64,9 +65,9 @@ def with_headlines(text: str, sweeps: Iterable[SweepRows]) -> str:
     headlines = []
     for paper, module in HEADLINES.items():
         sweep, row = first.get(f"{module}.headline", (None, None))
-        setting = _where(sweep.entry) if sweep and sweep.entry else ""
+        setting = where(sweep.entry) if sweep and sweep.entry else ""
         headlines.append((paper, sweep, row, setting, _second_best(sweep, then.get(id(row)))))
-    return f"{before}{BEGIN}\n{_filled('headlines.md.j2', headlines=headlines)}{END}{after}"
+    return f"{before}{BEGIN}\n{filled('headlines.md.j2', headlines=headlines)}{END}{after}"
 
 
 def anchor(sweep: SweepRows) -> str:
@@ -112,7 +113,7 @@ def _mark(claim: Claim) -> str:
     return f" ({BREAKS_PRIVACY})" if names_oracle([claim.better, claim.worse, claim.where]) else ""
 
 
-def _where(entry: Entry) -> str:
+def where(entry: Entry) -> str:
     """Say on what the trials of a sweep were run: ``10,000 images of fashion_mnist; cnn; 10 clients; 12 rounds``."""
     base = entry.definition["base"]
     data, models = base["data"], [model["name"] for model in base.get("client_models") or [base["model"]]]
@@ -144,7 +145,8 @@ def _tried(entry: Entry) -> str:
     return "; ".join(f"{name}: {', '.join(map(label, values))}" for name, values in tried)
 
 
-def _filled(template: str, **values: Any) -> str:
+def filled(template: str, **values: Any) -> str:
+    """Fill in a template of this folder."""
     return _environment().get_template(template).render(**values)
 
 

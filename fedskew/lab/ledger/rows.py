@@ -156,7 +156,8 @@ class Row:
 class SweepRows:
     """The claims of one sweep and profile; entry: its trials, None if there are none.
 
-    choice: as of :class:`Entry`. What has one is shown beside the sweep, and counted nowhere.
+    choice: as of :class:`Entry`. What has one is shown beside the sweep, and counted nowhere. since: what of the sweep
+    has changed since its trials ran.
     """
 
     name: str
@@ -166,6 +167,7 @@ class SweepRows:
     rows: tuple[Row, ...]
     command: str
     choice: str = ""
+    since: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:
@@ -240,7 +242,7 @@ def _of_entry(entry: Entry, spec: SweepSpec | None, plain: SweepSpec | None) -> 
     own = plain is not None and [*entry.seeds] == sorted(plain.definition["seeds"])
     command = _command(entry.name, entry.profile, entry, own)
     title = plain.title if plain is not None else entry.name
-    return SweepRows(entry.name, entry.profile, title, entry, tuple(rows), command, entry.choice)
+    return SweepRows(entry.name, entry.profile, title, entry, tuple(rows), command, entry.choice, since)
 
 
 def _partitions(entry: Entry, trials: Sequence[dict[str, Any]], verdict: Verdict) -> int:
