@@ -275,7 +275,7 @@ def iid_calibration(profile: str) -> Sweep:
 
 
 HEAD_LR = 0.01  # of CCVR's calibration and the oracle's; ours, since the paper's is not at hand
-RATES = (0.01, 0.02, 0.04, 0.08, 0.16)  # tried for each way of training, on rows and a seed of no claim
+RATES = (0.005, 0.01, 0.015, 0.02, 0.03)  # tried for each way of training, on rows and seeds of no claim
 
 
 def headline(profile: str) -> Sweep:
@@ -284,9 +284,11 @@ def headline(profile: str) -> Sweep:
     On a laptop 10,000 images of Fashion-MNIST and 12 rounds of 2 local epochs, half an hour on two cores. Few epochs
     on purpose: where the body is trained for long, little is left to a calibration of these images (after 15 rounds of
     10 epochs less than a point), while the paper's CIFAR-10 is far from its end after 100 rounds. Each way of training
-    has the best of five rates on rows and a seed held out, by its mean over both alphas with and without a calibration:
-    what CCVR is added to and what it is compared with are one training, and both calibrations have one rate. A first
-    run, on other seeds and test rows of all seeds, tried 0.003 to 0.03, and three ways chose the highest.
+    has the best of five rates on rows and three seeds held out, by its mean over both alphas with and without a
+    calibration: what CCVR is added to and what it is compared with are one training, and both calibrations have one
+    rate. A first run, on seeds 0 to 4 and test rows of all seeds, tried 0.003 to 0.03, and three ways chose the highest;
+    a second one, on seeds 100 to 104, tried 0.01 to 0.16 on one seed, and two ways chose 0.04, at which their training
+    diverges on seed 102.
 
     The paper's profile has the paper's rate, and nothing is tuned there.
     """
@@ -302,10 +304,10 @@ def headline(profile: str) -> Sweep:
             CALIBRATION: tune.grid_search([NONE, ccvr, oracle]),
             "alpha": tune.grid_search([0.1, 0.5]),
         },
-        seeds=fair.SEEDS,
+        seeds=tuple(range(110, 115)),
         metric="accuracy",
         tuned=() if paper else tuple(Tuned({TRAINING: way}, searched) for way in TRAININGS),
-        tuning_seeds=(1000,),
+        tuning_seeds=(1000, 1001, 1002),
         tuning_rows=fair.TUNING_ROWS,
         tables=(PaperTable(f"Accuracy by calibration; {WITHOUT}", (TRAINING, CALIBRATION), ("alpha",), "accuracy"),),
         claims=_gains(ccvr, oracle, {"alpha = 0.5, the paper's default,": [0.5], "alpha = 0.1": [0.1]}),
