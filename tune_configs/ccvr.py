@@ -286,7 +286,7 @@ def headline(profile: str) -> Sweep:
     10 epochs less than a point), while the paper's CIFAR-10 is far from its end after 100 rounds. Each way of training
     has the best of five rates on rows and three seeds held out, by its mean over both alphas with and without a
     calibration: what CCVR is added to and what it is compared with are one training, and both calibrations have one
-    rate. A first run, on seeds 0 to 4 and test rows of all seeds, tried 0.003 to 0.03, and three ways chose the highest;
+    rate. A first run, on seeds 0 to 4 and one set of test rows, tried 0.003 to 0.03, and three ways chose the highest;
     a second one, on seeds 100 to 104, tried 0.01 to 0.16 on one seed, and two ways chose 0.04, at which their training
     diverges on seed 102.
 

@@ -16,6 +16,7 @@ from docs.site.place import DOCS, ROOT, SHOWN_AS
 
 WIDE = {
     "config.md",
+    "board.md",
     "claims.md",
     "catalogue.md",
     "commands.md",

@@ -155,11 +155,12 @@ def _confirm(place: Path, root: Path, figures: float | None) -> None:
 
 def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> list[Path]:
     """Write the page and the README's rows, or with ``check`` compare them; return those that were not up to date."""
-    from engine.sweeps.named import papers
-    from fedskew.lab.ledger import board_page, counts, page, with_headlines
+    from engine.sweeps.named import load, papers
+    from fedskew.lab.ledger import HEADLINES, board_page, counts, page, with_headlines
     from tune_configs.board import LEFT_OUT
 
-    made = {PAGE: page(rows, papers(SWEEPS)), README: with_headlines(read_text(root / README), rows)}
+    bases = {name: load(name, "paper", [], SWEEPS).sweep.base.to_mapping() for name in HEADLINES.values()}
+    made = {PAGE: page(rows, papers(SWEEPS)), README: with_headlines(read_text(root / README), rows, bases)}
     made[BOARD] = board_page([one for one in rows if one.paper == BOARD.stem and not one.choice], LEFT_OUT)
     old = [path for path, text in made.items() if not (root / path).exists() or read_text(root / path) != text]
     if check:

@@ -45,12 +45,12 @@ from fedskew.lab.ledger import (
     write,
 )
 from fedskew.lab.ledger.entry import Confirmation
-from fedskew.lab.ledger.page import BEGIN, END, anchor
+from fedskew.lab.ledger.page import BEGIN, END, anchor, local_steps
 from fedskew.lab.ledger.rows import EARLIER, NOT_RUN
 from fedskew.lab.report.facts import ledger_note
 from fedskew.lab.tuned_sides import Candidate, TunedSide, second_best
 from fedskew.lab.tuned_sides import write as write_choices
-from tests.support.sweep_folders import ALPHA, MU, make_sweep
+from tests.support.sweep_folders import ALPHA, BASE, MU, make_sweep
 
 CODE, SOURCES = "c" * 16, "s" * 16
 NAME = "made.headline"
@@ -204,12 +204,29 @@ def test_a_verdict_that_hangs_on_the_choice_is_named(folder: Path) -> None:
         assert "## With the second best settings" not in page(unlike, PAPERS)
     ccvr = [replace(one, name="ccvr.headline", rows=one.rows[::-1]) for one in (best, second)]
     ccvr[0] = replace(ccvr[0], rows=best.rows[2:])
-    (line,) = (line for line in with_headlines(f"{BEGIN}{END}", ccvr).splitlines() if line.startswith("| CCVR"))
+    (line,) = (line for line in with_headlines(f"{BEGIN}{END}", ccvr, {}).splitlines() if line.startswith("| CCVR"))
     assert "[not held]" in line and line.endswith(f"| held, {turned.effect} |")
     tuned = replace(best.entry, definition={**best.entry.definition, "tuned": [{}]})
     for entry, said in ((best.entry, "nothing tuned"), (tuned, NOT_RUN)):
-        text = with_headlines(f"{BEGIN}{END}", [replace(ccvr[0], entry=entry)])
+        text = with_headlines(f"{BEGIN}{END}", [replace(ccvr[0], entry=entry)], {})
         assert f"| {said} |" in text
+
+
+def test_a_headline_says_how_little_was_trained(folder: Path) -> None:
+    """Kills: steps of all clients, of a whole data set, of one stage alone; a share of more than all; the span of
+    claims of another kind or metric."""
+    base = Experiment.from_mapping(BASE).to_mapping()  # 3 of 12 rounds; 500 rows a client, 4 of 20 in a round
+    batch, epochs = base["local"]["batch_size"], base["local"]["epochs"]
+    assert local_steps(base) == pytest.approx(0.2 * 12 * epochs * 500 / batch)
+    stages = [{"rounds": 3, "local": {"epochs": 4}}, {"rounds": 5, "local": {"steps": 7}}, {"rounds": 0}]
+    assert local_steps({**base, "stages": stages}) == pytest.approx(0.2 * (3 * 4 * 500 / batch + 5 * 7))
+    assert local_steps({**base, "local": {**base["local"], "batch_size": "full"}}) == pytest.approx(0.2 * 12 * epochs)
+    found = [replace(judged(record(folder, stated_of(folder)), stated_of(folder)), name="ccvr.headline")]
+    text = with_headlines(f"{BEGIN}{END}", found, {"ccvr.headline": {**base, "rounds": 24}})
+    assert "3 rounds; 12 % of the paper's local steps |" in text
+    effects = sorted(row.verdict.effect * 100 for row in found[0].rows[:4] if row.verdict)
+    assert f"| {effects[0]:+.1f} to {effects[-1]:+.1f} in 4 claims |".replace("-", "−") in text
+    assert "local steps" not in with_headlines(f"{BEGIN}{END}", found, {"ccvr.headline": {**base, "rounds": 3}})
 
 
 def test_an_entry_keeps_what_was_searched_and_how_long(folder: Path, tmp_path: Path) -> None:
@@ -321,7 +338,7 @@ def test_a_claim_of_both_profiles_is_counted_once(folder: Path, tmp_path: Path) 
     text = page(found, PAPERS)
     assert "### made.headline\n" in text and "### made.headline, profile paper\n" in text
     assert "| MADE | 5 |" in text
-    ccvr = with_headlines(f"{BEGIN}{END}", [replace(one, name="ccvr.headline") for one in found])
+    ccvr = with_headlines(f"{BEGIN}{END}", [replace(one, name="ccvr.headline") for one in found], {})
     assert f"helps (profile paper) | {SETTING} | [held](docs/claims.md#ccvrheadline-profile-paper)" in ccvr
     earlier = rows_of(both, [laptop, paper], lambda entry: stated if entry.profile == "laptop" else None)
     assert {row.word for row in earlier[1].rows} == {EARLIER}
@@ -709,13 +726,13 @@ def test_the_page_says_what_a_row_rests_on(folder: Path) -> None:
         if row.verdict and math.isfinite(row.verdict.p):
             of_ledger = min(adjusted[p_values.index(row.verdict.p) :])  # Benjamini and Hochberg 1995, by hand
             assert f"| {row.verdict.p:.3g} ({row.verdict.p_holm:.3g}, {of_ledger:.3g}) |" in text
-    assert with_headlines(f"a{BEGIN}old{END}b", [rows]).count(f"](docs/claims.md#{NAME.replace('.', '')})") == 0
-    ccvr = with_headlines(f"a{BEGIN}old{END}b", [replace(rows, name="ccvr.headline")])
+    assert with_headlines(f"a{BEGIN}old{END}b", [rows], {}).count(f"](docs/claims.md#{NAME.replace('.', '')})") == 0
+    ccvr = with_headlines(f"a{BEGIN}old{END}b", [replace(rows, name="ccvr.headline")], {})
     assert f"| CCVR | mu = 0.1 helps | {SETTING} | [held](docs/claims.md#ccvrheadline) | +" in ccvr
     assert "| CBFL | no headline sweep is stated yet | | not yet run | | | |" in ccvr
     assert ccvr.startswith("a") and ccvr.endswith("b") and "old" not in ccvr
     with pytest.raises(RunFolderError):
-        with_headlines("no markers", [])
+        with_headlines("no markers", [], {})
 
 
 def test_parts_of_ones_own_are_refused(folder: Path) -> None:

@@ -8,11 +8,12 @@ docs/claims.md, and ``board_page`` for docs/board.md. Read ``entry.py`` first (w
 
 from fedskew.lab.ledger.board import BoardRow, board_page, compared, rows_of_methods
 from fedskew.lab.ledger.entry import Entry, file_of, read, read_all, write
-from fedskew.lab.ledger.page import page, with_headlines
+from fedskew.lab.ledger.page import HEADLINES, page, with_headlines
 from fedskew.lab.ledger.recording import check_machine, confirmed, largest_difference, record, seed_of
 from fedskew.lab.ledger.rows import Row, SweepRows, SweepSpec, counts, rows_of, to_mappings, without_seeds
 
 __all__ = [
+    "HEADLINES",
     "BoardRow",
     "Entry",
     "Row",

@@ -19,9 +19,17 @@ from engine.results.claims import Claim
 from engine.results.settings import label, names_oracle
 from fedskew.lab.ledger.entry import Entry, Outcome
 from fedskew.lab.ledger.rows import EARLIER, NOT_RUN, WORDS, Row, SweepRows, counted_rows, counts
+from fedskew.lab.quantities import quantity
 from fedskew.lab.wording import counted, escaped, seeds_text
 
-HEADLINES = {"CCVR": "ccvr", "PFLEGO": "pflego", "CBHMA": "cbhma", "FedSER": "fedser", "CBFL": "cbfl"}
+HEADLINES = {  # paper -> the sweep whose first claim is its row
+    "CCVR": "ccvr.headline",
+    "PFLEGO": "pflego.headline",
+    "CBHMA": "cbhma.weak_class",
+    "FedSER": "fedser.headline",
+    "CBFL": "cbfl.headline",
+}
+TRAINING_ROWS = {"cifar10": 50_000, "cifar100": 50_000, "fashion_mnist": 60_000, "fashion_mnist_sample": 10_000}
 BEGIN = "<!-- headline claims: written by fedskew claims -->"
 END = "<!-- end of the headline claims -->"
 
@@ -50,23 +58,29 @@ def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
     )
 
 
-def with_headlines(text: str, sweeps: Iterable[SweepRows]) -> str:
+def with_headlines(text: str, sweeps: Iterable[SweepRows], paper: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the README's text with the table of today; raises :class:`RunFolderError` without its two markers.
 
-    A paper's row is the first claim of its headline sweep: that which is counted.
+    A paper's row is the first claim of its headline sweep: that which is counted. paper: by the name of a sweep, its
+    base experiment in the profile paper.
     """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise RunFolderError(f"README.md has no place for the headline claims; put in a line {BEGIN!r} and one {END!r}")
     known = [*sweeps]
-    first = {sweep.name: (sweep, row) for sweep, row in reversed(counted_rows(known))}
+    counted = counted_rows(known)
+    first = {sweep.name: (sweep, row) for sweep, row in reversed(counted)}
     then = {id(row): other for _, rows in both_ways(known) for _, row, other in rows}
     headlines = []
-    for paper, module in HEADLINES.items():
-        sweep, row = first.get(f"{module}.headline", (None, None))
-        setting = where(sweep.entry) if sweep and sweep.entry else ""
-        headlines.append((paper, sweep, row, setting, _second_best(sweep, then.get(id(row)))))
+    for name, of in HEADLINES.items():
+        sweep, row = first.get(of, (None, None))
+        setting, span = "", ""
+        if sweep and row and sweep.entry:
+            share = local_steps(sweep.entry.definition["base"]) / local_steps(paper[of]) if of in paper else math.nan
+            setting = where(sweep.entry) + (f"; {100 * share:.2g} % of the paper's local steps" if share < 1 else "")
+            span = _span(row, [other for one, other in counted if one is sweep])
+        headlines.append((name, sweep, row, setting, span, _second_best(sweep, then.get(id(row)))))
     return f"{before}{BEGIN}\n{filled('headlines.md.j2', headlines=headlines)}{END}{after}"
 
 
@@ -121,6 +135,28 @@ def where(entry: Entry) -> str:
     rounds = sum(stage["rounds"] for stage in base["stages"]) if base.get("stages") else base["rounds"]
     clients = counted(base["partition"]["clients"], "client")
     return f"{images}{data['name']}; {', '.join(models)}; {clients}; {counted(rounds, 'round')}"
+
+
+def local_steps(base: Mapping[str, Any]) -> float:
+    """Return how many local steps a client takes in all rounds of an experiment, where all hold equally many rows."""
+    data, partition, stages = base["data"], base["partition"], base.get("stages") or [base]
+    rows = data.get("train_samples") or TRAINING_ROWS[data["name"]]
+    rows = rows / partition["clients"] if "per_class" not in partition else partition["per_class"]
+    share = base["participation"]["count"] / partition["clients"] if base["participation"].get("count") else 1.0
+    found = 0.0
+    for stage in stages:
+        local = {**base["local"], **{name: value for name, value in (stage.get("local") or {}).items() if value}}
+        batch = rows if local["batch_size"] == "full" else local["batch_size"]
+        found += stage["rounds"] * (local.get("steps") or local["epochs"] * max(rows / batch, 1.0))
+    return found * share
+
+
+def _span(row: Row, rows: Iterable[Row]) -> str:
+    """Tell the least and the greatest effect among the claims of a sweep that are of one kind with ``row``."""
+    alike = [one for one in rows if (one.claim.metric, one.claim.kind) == (row.claim.metric, row.claim.kind)]
+    known = [one.verdict.effect for one in alike if one.verdict and math.isfinite(one.verdict.effect)]
+    told = quantity(row.claim.metric, row.target).difference
+    return f"{told(min(known))} to {told(max(known))} in {counted(len(known), 'claim')}" if len(known) > 1 else ""
 
 
 def _p_values(row: Row, of_ledger: float | None) -> str:
