@@ -486,7 +486,7 @@ def test_parts_of_the_test_rows_are_disjoint():
     assert np.array_equal(source.load().test.labels, whole.labels[disjoint_part(whole.labels, 100, 1)])
     assert source.chosen("test", np.zeros(100, np.int64)).tolist() == list(range(100))  # of what a reader has reduced
     with pytest.raises(ConfigError, match="test_part"):
-        FashionMnistSample(test_part=1).load()
+        FashionMnistSample(test_part=1)
     written = {"name": "fashion_mnist_sample", "test_part": None}
     assert FashionMnistSample().identity(written) == {"name": "fashion_mnist_sample"}
 

@@ -194,6 +194,11 @@ class Source(Checked, ABC):
         Tail, Doc("rows fall from class to class by one factor, or once, after the first half of the classes")
     ] = "exponential"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sized = self.test_part is None or self.test_samples is not None
+        require(sized, "test_part", self.test_part, "needs the size of a part", "set data.test_samples=2000")
+
     def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """Return those fields, of all as they are ``written`` in a config, that tell what is read."""
         tail = () if self.imbalance > 1 else ("imbalance", "imbalance_kind")
@@ -274,8 +279,6 @@ class Source(Checked, ABC):
         These are all rows of a split that has been reduced already, so a reader may reduce it before it decodes.
         """
         samples = getattr(self, f"{split}_samples")
-        lost = split == "test" and self.test_part is not None and samples is None
-        require(not lost, "data.test_part", self.test_part, "is a part of how many rows?", "set data.test_samples")
         if samples is None or samples == len(labels):
             return np.arange(len(labels))
         if samples > len(labels):
