@@ -2,12 +2,13 @@
 
 Profiles: ``laptop`` has 20,000 images of Fashion-MNIST, 50 clients, 10 of them and 2 local epochs in each of 30 rounds,
 and fully connected layers; for CIFAR-10 10,000 images, 20 clients, 8 of them in each of 40 rounds, and MOON's encoder.
-``paper`` has all images, 100 clients, 100 rounds and a small convolutional network.
+``paper`` has all images, 100 clients, 100 rounds and a small convolutional network, for CIFAR-10 MOON's encoder too.
 
 Every method has the best of eight candidates on two seeds that no figure is of, and on a tenth of the training rows
 that nobody trains on there: no test image has a say. These are four rates by two values of a field of the method's own,
-or eight rates where it has no such field. Other fields stay at their defaults. Figures are of five seeds, each with its
-own partition and its own test rows. No paper says anything about these settings, so there are no claims.
+or eight rates where it has no such field; PFLEGO's rates are the server's and the head's. Other fields stay at their
+defaults. Figures are of five seeds, each with its own partition and its own test rows. No paper says anything about
+these settings, so there are no claims.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from ray import tune
 
+from algorithms import ALGORITHMS
 from engine.base.errors import require
 from engine.experiment import Experiment
 from engine.results.claims import PaperTable
@@ -197,8 +199,8 @@ def candidates(fields: Fields) -> dict[str, Any]:
 
 
 def _projection(spec: Any) -> bool:
-    """Return whether a method's network has a projection head, for ``sample_from``: MOON's own, and no other."""
-    return spec.config["algorithm"]["name"] == "moon"
+    """Return whether a method's network has a projection head: if it needs one, as MOON does; for ``sample_from``."""
+    return bool(ALGORITHMS[spec.config["algorithm"]["name"]].requires.model.get("projection"))
 
 
 LAST, AFTER = "last10_accuracy", "participants_accuracy"

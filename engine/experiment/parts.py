@@ -69,13 +69,33 @@ def carried(experiment: Any) -> tuple[Carried, list[Arrival]] | None:
     return (_carried(own), _arrivals(own)) if own else None
 
 
-def restored(sent: tuple[Carried, list[Arrival]], kind: type, state: Any) -> Any:
-    """Return the experiment of pydantic's ``state``, with its own parts known here by their names."""
-    for section, name, choice, found in sent[1]:
+@dataclass(frozen=True)
+class Own:
+    """Parts that are a user's own; unpickling it makes them known by their names, for who builds experiments there."""
+
+    choices: frozenset[type]
+
+    def __reduce__(self) -> Any:
+        return _brought, (_carried(self.choices), _arrivals(self.choices))
+
+
+def own_parts(choices: Iterable[type]) -> Own:
+    """Return those of the parts that do not ship with us."""
+    return Own(frozenset(choice for choice in choices if not is_ours(choice)))
+
+
+def _brought(_: Carried, arrivals: list[Arrival]) -> Own:
+    for section, name, choice, found in arrivals:
         if choice.__module__ == SCRIPT:
             arrived(choice, found)
         if PARTS[section].get(name) is not choice:
             PARTS[section][name] = choice
+    return Own(frozenset(choice for _, _, choice, _ in arrivals))
+
+
+def restored(sent: tuple[Carried, list[Arrival]], kind: type, state: Any) -> Any:
+    """Return the experiment of pydantic's ``state``, with its own parts known here by their names."""
+    _brought(*sent)
     experiment: Any = object.__new__(kind)
     experiment.__setstate__(state)
     return experiment

@@ -144,6 +144,8 @@ class Sweep:
             drawn_twice = key == "partition.seed" and self.partitions == "anew"
             rule = "is set by each seed of the sweep, which draws its own partition"
             require(not drawn_twice, "space", name, rule, "set partitions='one' in the sweep")
+            rule = "is set by each seed of the sweep, which tests on rows of its own"
+            require(key != "data.test_part", "space", name, rule, "set it in the base")
             seen[key] = name
         self._check_functions()
 

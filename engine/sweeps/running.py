@@ -21,7 +21,8 @@ from engine.base.errors import RunError, RunFolderError, StoreError, WriteError,
 from engine.base.files import locked, not_written, writing
 from engine.base.owned import remove
 from engine.experiment import Experiment
-from engine.experiment.parts import all_choices, carried
+from engine.experiment.choices import PARTS
+from engine.experiment.parts import all_choices, own_parts
 from engine.record.numerics import UNKNOWN, mixed
 from engine.record.stage_hashes import CODE, code_of
 from engine.record.store import StageStore
@@ -251,12 +252,16 @@ def _job(
     experiments = [sweep.base, *(trial.experiment for trial in planned)]
     for experiment in experiments:  # refused here, before any begins
         placed(experiment).resolve()
-    proposed = () if planned else [(name, one) for name, value in sweep.space.items() for one in options(value) or ()]
-    experiments += [sweep.base.replace({name: one}) for name, one in proposed if isinstance(one, Mapping)]
+    if planned:
+        named = {choice for experiment in experiments for choice in all_choices(experiment)}
+    else:  # a searcher's settings are not known yet, but the words in them are
+        values = [one for value in sweep.space.values() for one in options(value) or ()]
+        words = [one.get("name") if isinstance(one, Mapping) else one for one in values]
+        named = {choice for parts in PARTS.values() for name, choice in parts.items() if name in words}
     return Job(
         folder=folder.path.resolve(),
         base=sweep.base,
-        own=tuple({frozenset(all_choices(one)): one for one in experiments if carried(one)}.values()),
+        own=own_parts(named),
         data=data,
         store=store,
         actors=mode.actors,
@@ -382,7 +387,7 @@ def combined(codes: Iterable[str]) -> str:
 
 def _data_sections(sweep: Sweep, planned: Sequence[Planned]) -> dict[str, Experiment]:
     """One experiment for each data set of the sweep."""
-    experiments = [trial.experiment for trial in planned] or [sweep.base]
+    experiments = [trial.experiment for trial in planned] or [sweep.experiment({}, seed) for seed in sweep.seeds]
     if not planned:
         searched = [name for name in sweep.space if sweep.base.key_of(name).startswith("data.")]
         require(not searched, "space", searched, "varies the data, which a searcher cannot", "use a grid")

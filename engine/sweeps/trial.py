@@ -35,6 +35,7 @@ with uncollected():  # each trial is a process of its own
     from engine.base.owned import move, remove
     from engine.data import Dataset
     from engine.experiment import Change, Execution, Experiment
+    from engine.experiment.parts import Own
     from engine.record.shapes import TRIAL_CHECKPOINT
     from engine.record.stage_hashes import code_of
     from engine.record.store import StageStore
@@ -75,7 +76,7 @@ class Job:
     codes: Mapping[str, str] = field(default_factory=dict)  # of planned trials, and under "" of the base
     partitions: Partitions = "anew"
     storage: Storage | None = None  # for nodes that do not see ``folder``; None: there is no other node
-    own: tuple[Experiment, ...] = ()  # of settings with parts of the user's own: unpickled, they bring these along
+    own: Own | None = None  # parts of the user's own that settings name; the base's come with it
 
     @property
     def mark(self) -> Path:

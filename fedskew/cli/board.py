@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from engine.base.errors import require
+from engine.base.errors import ConfigError, require
 from fedskew.cli.claims import BOARD, LEDGER
 from fedskew.cli.naming import Overrides, Profile
 from fedskew.cli.output import json_wanted, plain_console, say
@@ -18,7 +18,10 @@ from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
     from engine.results.results import Results
+    from engine.sweeps.definition import Sweep
     from fedskew.lab.ledger import BoardRow
+
+METHOD = "algorithm"  # the axis of a board
 
 
 def board_command(
@@ -36,44 +39,49 @@ def board_command(
     from engine.sweeps.options import How
 
     reference, words = f"{mine}:{BOARD.stem}", overrides or []
-    folder = SweepFolder.for_sweep(named(reference, profile, words, SWEEPS), None)
+    found = named(reference, profile, words, SWEEPS)
+    rule, repair = "has no algorithm on its grid", "see beside_fedavg of tune_configs/board.py"
+    require(METHOD in found.sweep.space, "FILE", mine, rule, repair)
+    folder = SweepFolder.for_sweep(found, None)
     code = sweep(reference, profile, words, folder.path, How(limit_gb=STORE_GB), None)
     if code or json_wanted():
         raise typer.Exit(code)
     results = load(folder.path)
-    methods = any(axis.name == "algorithm" for axis in results.axes)
-    require(methods, "FILE", mine, "has a board without an algorithm on its grid", "see tune_configs/board.py")
-    _show(results, _rows(results, folder.sweep(), root / LEDGER))
+    _show(results, _rows(results, found.sweep, root))
 
 
-def _rows(results: Results, own: Mapping[str, Any], ledger: Path) -> list[BoardRow]:
-    """Return the rows of the board on the same task, if there is one, and those of the methods that are not on it.
-
-    own: the sweep as its folder has it.
-    """
+def _rows(results: Results, own: Sweep, root: Path) -> list[BoardRow]:
+    """Return the rows of the board on the same task, if there is one, one's own in the place of those like them."""
     from engine.results.results import larger_is_better
     from fedskew.lab import tuned_sides
     from fedskew.lab.ledger import compared, read_all, rows_of_methods
 
-    rows: list[BoardRow] = []
-    for entry in read_all(ledger):
-        of_board = entry.name.startswith(f"{BOARD.stem}.") and not entry.choice
-        if of_board and _task(entry.definition) == _task(own):
-            rows = rows_of_methods(entry.results(()), entry.searched, ())
-            say(f"board      {entry.name} of {ledger}: {len(rows)} methods")
-    known = {row.method: row for row in rows}
+    known: dict[str, BoardRow] = {}
+    entries = [one for one in read_all(root / LEDGER) if one.name.startswith(f"{BOARD.stem}.") and not one.choice]
+    for entry in (one for one in entries if _same_task(one.definition, own)):
+        known = {row.method: row for row in rows_of_methods(entry.results(()), entry.searched, ())}
+        say(f"board      {entry.name}: {len(known)} methods ({entry.programs})")
+    if not known:
+        say(f"board      none in {root / LEDGER} is of this task, with these seeds")
     for row in rows_of_methods(results, tuned_sides.read(results.path), (), mine=True):
-        if row.method not in known:
-            rows.append(row)
-        elif row.seeds != known[row.method].seeds:
-            say(f"board      {row.method} has other figures here: compare yours with your own {row.method}")
-    return compared(rows, larger_is_better(results, results.metric))
+        there = known.get(row.method)
+        if there is not None and there.seeds != row.seeds:
+            say(f"board      {row.method} has other figures here than there; the table has those of here")
+        if there is None or there.seeds != row.seeds:
+            known[row.method] = row
+    return compared(known.values(), larger_is_better(results, results.metric))
 
 
-def _task(definition: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what two sweeps have in common whose methods stand beside each other."""
-    base = {**definition["base"], "data": {**definition["base"]["data"], "root": None}}
-    return base, definition["metric"], definition.get("tuning_seeds"), definition.get("tuning_rows")
+def _same_task(definition: Mapping[str, Any], own: Sweep) -> bool:
+    """Return whether methods of a recorded sweep stand beside those of another: one task, seeds, rows and metric."""
+    from engine.experiment import Experiment
+
+    try:
+        base = Experiment.from_mapping(definition["base"]).identity()
+    except ConfigError:  # of a key that is no more
+        return False
+    there = (base, *(definition.get(name) for name in ("seeds", "metric", "tuning_seeds", "tuning_rows")))
+    return there == (own.base.identity(), list(own.seeds), own.metric, list(own.tuning_seeds), own.tuning_rows)
 
 
 def _show(results: Results, rows: list[BoardRow]) -> None:
@@ -86,7 +94,8 @@ def _show(results: Results, rows: list[BoardRow]) -> None:
     for number, row in enumerate(rows, start=1):
         low, high = map(measured.text, row.interval)
         ahead, least, most = map(measured.difference, row.ahead)
-        figure = f"{measured.text(row.mean)} ({low} to {high})"
+        failed = f", {row.failed} failed" if row.failed else ""
+        figure = f"{measured.text(row.mean)} ({low} to {high}){failed}"
         name = f"{row.method}{' (yours)' if row.mine else ''}{' *' if row.level else ''}"
         table.add_row(str(number), name, row.words, figure, f"{ahead} ({least} to {most})")
     plain_console().print(table)

@@ -487,6 +487,8 @@ def test_parts_of_the_test_rows_are_disjoint():
     assert source.chosen("test", np.zeros(100, np.int64)).tolist() == list(range(100))  # of what a reader has reduced
     with pytest.raises(ConfigError, match="test_part"):
         FashionMnistSample(test_part=1)
+    with pytest.raises(ConfigError, match="leaves room for one part alone"):
+        FashionMnistSample(test_samples=1_200, test_part=1).load()
     written = {"name": "fashion_mnist_sample", "test_part": None}
     assert FashionMnistSample().identity(written) == {"name": "fashion_mnist_sample"}
 

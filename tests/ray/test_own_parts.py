@@ -15,7 +15,7 @@ from engine.base.own_modules import import_file
 from engine.experiment import Experiment
 from engine.record import parts
 from engine.run.run import run
-from engine.sweeps.definition import Sweep
+from engine.sweeps.definition import Optuna, Sweep
 from engine.sweeps.options import How
 from fedskew.running import sweep
 from tests.support import own_prox
@@ -47,7 +47,7 @@ def config(name: str, actors: int) -> Experiment:
 @pytest.mark.long
 def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
     """Kills: a part, or a module beside it, that only the driver has; a trial that knows no name of one's own, or
-    one that the sweep's base does not have; a script
+    one that the sweep's base does not have, on a grid or by a searcher; a script
     whose classes other processes cannot find; another hash of the same code elsewhere, which the pool would refuse."""
     import ray
 
@@ -61,8 +61,14 @@ def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
         names = ("fedprox", "ownprox")
         return Sweep(config("fedprox", 1), {"algorithm": tune.grid_search([{"name": one, "mu": 0.1} for one in names])})
 
+    def proposed(profile: str) -> Sweep:
+        space = {"algorithm": tune.choice(["ownprox"]), "local.lr": tune.uniform(0.01, 0.1)}
+        return Sweep(config("fedprox", 1), space, samples=2, search=Optuna(random=2))
+
     found = sweep(beside_ours, out=tmp_path / "sweep", how=How(mode="inside"))
     assert found.trials["weights_sha256"].tolist() == [wanted, wanted]
+    found = sweep(proposed, out=tmp_path / "proposed", how=How(mode="inside"))
+    assert found.trials["status"].tolist() == ["finished", "finished"]
     assert run(config("ownprox", 1), tmp_path / "actors")["weights_sha256"] == wanted
 
     (folder / "own_scale.txt").rename(folder / "own_scale.py")

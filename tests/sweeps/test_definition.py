@@ -113,6 +113,12 @@ def test_a_seed_tests_on_its_own_rows() -> None:
             start = base().replace({"data.test_samples": 20, "data.test_part": before})
             trials = plan(Sweep(start, **fields, partitions=partitions))
             assert [trial.experiment.data.test_part for trial in trials] == after
+    start = base().replace({"data.test_samples": 20, "data.test_part": 0})
+    with pytest.raises(ConfigError, match="tests on rows of its own"):
+        Sweep(start, {"data.test_part": tune.grid_search([0, 1])})
+    searched = Sweep(start, {"local.lr": tune.uniform(0.01, 0.1)}, seeds=(0, 3), search=Optuna(), samples=2)
+    parts = [experiment.data.test_part for experiment in running._data_sections(searched, []).values()]
+    assert parts == [0, 3]
 
 
 def test_an_old_folder_keeps_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_every_sweep_of_ours_claims_something(name: str) -> None:
     paper's default alpha together with the strong ones, whose gains would carry it."""
     for profile in ("laptop", "paper"):
         sweep = loaded(name, profile)
-        assert sweep.claims
+        assert sweep.claims or name.startswith("board.")  # no paper says anything about these
         assert len(sweep.seeds) >= 3
         for claim in sweep.claims:
             if name.startswith("ccvr.") and "alpha" in claim.where:

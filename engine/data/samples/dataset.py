@@ -328,7 +328,9 @@ def disjoint_part(labels: np.ndarray, samples: int, number: int) -> np.ndarray:
     """
     sizes = np.bincount(labels)
     quota = largest_remainder(samples, sizes / len(labels))
-    number %= int((sizes[quota > 0] // quota[quota > 0]).min())
+    parts = int((sizes[quota > 0] // quota[quota > 0]).min())
+    require(parts > 1, "data.test_samples", samples, "leaves room for one part alone", "lower it, or drop test_part")
+    number %= parts
     rng = numpy_generator(0, "test parts")
     rows = [rng.permutation(np.flatnonzero(labels == c)) for c in range(len(sizes))]
     return np.sort(np.concatenate([one[n * number : n * (number + 1)] for one, n in zip(rows, quota, strict=True)]))

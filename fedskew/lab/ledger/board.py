@@ -22,7 +22,7 @@ from fedskew.lab.tuned_sides import TunedSide
 
 METHOD = "algorithm"  # the axis
 PLAIN = "fedavg"  # that all are compared with
-MEDIANS = ("rounds_to_target", "bytes_to_target")  # infinite where a seed never came there
+MEDIANS = ("rounds_to_target", "bytes_to_target")  # a finished seed without one never came there
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class BoardRow:
 
     choice: dotted key -> value. edge: whether a number of it is the least or the greatest that was tried, of three or
     more. seeds: the metric of each finished one. others: the sweep's other figures, means over seeds or medians. level
-    with the best: the interval of the difference, taken seed by seed, at 1 - 0.05 / (methods - 1), holds 0. mine: not
-    of the board itself.
+    with the best: no seed failed, and the interval of the difference, taken seed by seed, at 1 - 0.05 / (methods - 1),
+    holds 0. mine: not of the board itself.
     """
 
     method: str
@@ -84,9 +84,13 @@ def rows_of_methods(
 
 
 def compared(rows: Iterable[BoardRow], larger: bool) -> list[BoardRow]:
-    """Return the rows from the best to the worst, each with its lead over FedAvg and whether the best is no better."""
+    """Return the rows from the best to the worst, each with its lead over FedAvg and whether the best is no better.
+
+    A method of which a seed failed comes after all others: a mean over those that did not would flatter it.
+    """
     known = [*rows]
-    ended = sorted((row for row in known if row.seeds), key=lambda row: row.mean, reverse=larger)
+    best_first = sorted((row for row in known if row.seeds), key=lambda row: row.mean, reverse=larger)
+    ended = sorted(best_first, key=lambda row: row.failed > 0)
     confidence = 1 - (1 - CONFIDENCE) / max(len(ended) - 1, 1)
     plain = next((row for row in ended if row.method == PLAIN), None)
     found = []
@@ -96,7 +100,7 @@ def compared(rows: Iterable[BoardRow], larger: bool) -> list[BoardRow]:
         if plain is not None and row is not plain:
             differences = _minus(row, plain)
             ahead = (mean(finite(differences)), *interval(differences))
-        found.append(replace(row, level=row is ended[0] or not (low > 0 or high < 0), ahead=ahead))
+        found.append(replace(row, level=not row.failed and (row is ended[0] or low <= 0 <= high), ahead=ahead))
     return found + [row for row in known if not row.seeds]
 
 
@@ -110,6 +114,7 @@ def board_page(sweeps: Iterable[SweepRows], left_out: Mapping[str, str]) -> str:
         others = [metric for metric in sweep.entry.metrics if metric != results.metric]
         rows = rows_of_methods(results, sweep.entry.searched, others)
         shown = {"sweep": sweep, "entry": sweep.entry, "where": where(sweep.entry)}
+        shown |= {"candidates": len(sweep.entry.searched[0].candidates) if sweep.entry.searched else 0}
         shown |= {"rows": compared(rows, larger_is_better(results, results.metric))}
         shown |= {"measured": quantity(results.metric, results.target_accuracy)}
         boards.append(shown | {"columns": [quantity(one, results.target_accuracy) for one in others]})
@@ -121,10 +126,10 @@ def _by_method(results: Results, metric: str) -> dict[Any, Group]:
 
 
 def _over_seeds(metric: str, group: Group) -> float:
-    values = [value for value in group.by_seed().values() if not math.isnan(value)]
-    if not values:
-        return math.nan
-    return median(values) if metric in MEDIANS else mean(finite(values))
+    values = list(group.by_seed().values())
+    if metric in MEDIANS:
+        return median(math.inf if math.isnan(value) else value for value in values) if values else math.nan
+    return mean(finite(values))
 
 
 def _minus(row: BoardRow, other: BoardRow) -> list[float]:

@@ -138,22 +138,28 @@ def where(entry: Entry) -> str:
 
 
 def local_steps(base: Mapping[str, Any]) -> float:
-    """Return how many local steps a client takes in all rounds of an experiment, where all hold equally many rows."""
+    """Return how many local steps a client takes in all rounds of an experiment, where all hold equally many rows.
+
+    NaN where that does not say how long is trained: of other data, and of class sets, whose student learns afterwards.
+    """
     data, partition, stages = base["data"], base["partition"], base.get("stages") or [base]
-    rows = data.get("train_samples") or TRAINING_ROWS[data["name"]]
-    rows = rows / partition["clients"] if "per_class" not in partition else partition["per_class"]
-    share = base["participation"]["count"] / partition["clients"] if base["participation"].get("count") else 1.0
-    found = 0.0
+    whole, clients, cohorts = TRAINING_ROWS.get(data["name"], 0), partition["clients"], base["participation"]
+    if not whole or not clients or partition["name"] == "class_sets":
+        return math.nan
+    rows = (data.get("train_samples") or whole) / clients
+    share = cohorts["count"] / clients if cohorts.get("count") else cohorts.get("fraction") or 1.0
+    found = 0
     for stage in stages:
         local = {**base["local"], **{name: value for name, value in (stage.get("local") or {}).items() if value}}
-        batch = rows if local["batch_size"] == "full" else local["batch_size"]
-        found += stage["rounds"] * (local.get("steps") or local["epochs"] * max(rows / batch, 1.0))
+        batches = 1 if local["batch_size"] == "full" else math.ceil(rows / local["batch_size"])
+        found += stage["rounds"] * (local.get("steps") or local["epochs"] * batches)
     return found * share
 
 
 def _span(row: Row, rows: Iterable[Row]) -> str:
-    """Tell the least and the greatest effect among the claims of a sweep that are of one kind with ``row``."""
-    alike = [one for one in rows if (one.claim.metric, one.claim.kind) == (row.claim.metric, row.claim.kind)]
+    """Tell the least and the greatest effect among claims of a sweep with the metric, kind and margin of ``row``."""
+    asked = ("metric", "kind", "margin")
+    alike = [one for one in rows if all(getattr(one.claim, name) == getattr(row.claim, name) for name in asked)]
     known = [one.verdict.effect for one in alike if one.verdict and math.isfinite(one.verdict.effect)]
     told = quantity(row.claim.metric, row.target).difference
     return f"{told(min(known))} to {told(max(known))} in {counted(len(known), 'claim')}" if len(known) > 1 else ""
