@@ -20,9 +20,8 @@ from typing import Any
 
 from ray import tune
 
-from algorithms import ALGORITHMS
 from engine.base.errors import require
-from engine.experiment import Experiment
+from engine.experiment import CHOICES, Experiment
 from engine.results.claims import PaperTable
 from engine.sweeps.definition import Sweep
 from engine.sweeps.tuned import Tuned
@@ -200,7 +199,7 @@ def candidates(fields: Fields) -> dict[str, Any]:
 
 def _projection(spec: Any) -> bool:
     """Return whether a method's network has a projection head: if it needs one, as MOON does; for ``sample_from``."""
-    return bool(ALGORITHMS[spec.config["algorithm"]["name"]].requires.model.get("projection"))
+    return bool(CHOICES["algorithm"][spec.config["algorithm"]["name"]].requires.model.get("projection"))
 
 
 LAST, AFTER = "last10_accuracy", "participants_accuracy"
