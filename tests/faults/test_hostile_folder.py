@@ -47,18 +47,8 @@ WALKED: dict[str, tuple[str, ...]] = {
     "embed": ("embed", "RUN"),
     "images": ("images", "FOLDER"),
 }
-NO_FOLDER = {
-    "sweep",
-    "board",
-    "new",
-    "check",
-    "list",
-    "schema",
-    "doctor",
-    "floor",
-    "tune-executor",
-    "scale",
-}  # read none
+# These read none.
+NO_FOLDER = {"sweep", "board", "new", "check", "list", "schema", "doctor", "floor", "tune-executor", "scale"}
 HUSH = "hush-hush"  # of a file that lies outside
 ESCAPE = "\x1b]0;hush\x07\x1b[2J\x9b31m\u202e\r"
 HUGE = ("1e308", "5e-324", f"1{'0' * 400}", ".nan", "-1")
