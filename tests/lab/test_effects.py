@@ -29,7 +29,7 @@ def test_intervals_over_seeds_hold_the_chance_of_test_rows_where_each_seed_has_i
     """A thousand simulated studies of five seeds without an effect: rows, of which the sides get 8 % each that the
     other one does not, whatever the seed, and seeds by a quarter of a point.
 
-    Kills: parts that overlap; a part that is the same for each seed, with which half of all studies find an effect.
+    Kills: parts that overlap; a part that is the same for each seed, with which three of four studies find an effect.
     """
     rng, labels = np.random.default_rng(0), np.repeat(np.arange(10), 1_000)
     parts, shared = [disjoint_part(labels, 2_000, seed) for seed in range(5)], stratified(labels, 2_000, "any")
@@ -41,7 +41,7 @@ def test_intervals_over_seeds_hold_the_chance_of_test_rows_where_each_seed_has_i
             low, high = interval([seed + ahead[one].mean() for seed, one in zip(of_seed, rows, strict=True)])
             outside[name] += not low <= 0 <= high
     assert 30 <= outside["own"] <= 70  # 50 +- 3 standard errors
-    assert outside["shared"] > 400
+    assert outside["shared"] > 650
 
 
 # --- probability of improvement ------------------------------------------------------------------------------
