@@ -114,10 +114,10 @@ class Experiment(Section):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Let own parts travel along; without any it is pickled as pydantic does it."""
-        sent = parts.carried(self)
-        if sent is None:
+        own = parts.own_parts(parts.all_choices(self))
+        if not own.choices:
             return super().__reduce_ex__(protocol)
-        return parts.restored, (sent, type(self), self.__getstate__())
+        return parts.restored, (own, type(self), self.__getstate__())
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Experiment:

@@ -63,12 +63,6 @@ def _opened(sources: Mapping[str, Source], packages: Mapping[str, str]) -> Carri
 Arrival = tuple[str, str, type, Reached]  # section, name, class, what it reaches in the script that it is from
 
 
-def carried(experiment: Any) -> tuple[Carried, list[Arrival]] | None:
-    """Return what must be unpickled before an experiment, in this order; None where all of its parts ship with us."""
-    own = frozenset(choice for choice in all_choices(experiment) if not is_ours(choice))
-    return (_carried(own), _arrivals(own)) if own else None
-
-
 @dataclass(frozen=True)
 class Own:
     """Parts that are a user's own; unpickling it makes them known by their names, for who builds experiments there."""
@@ -93,9 +87,8 @@ def _brought(_: Carried, arrivals: list[Arrival]) -> Own:
     return Own(frozenset(choice for _, _, choice, _ in arrivals))
 
 
-def restored(sent: tuple[Carried, list[Arrival]], kind: type, state: Any) -> Any:
-    """Return the experiment of pydantic's ``state``, with its own parts known here by their names."""
-    _brought(*sent)
+def restored(_: Own, kind: type, state: Any) -> Any:
+    """Return the experiment of pydantic's ``state``; its own parts, unpickled before it, are known by their names."""
     experiment: Any = object.__new__(kind)
     experiment.__setstate__(state)
     return experiment
