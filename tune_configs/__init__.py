@@ -24,10 +24,6 @@ SWEEPS = {
         "warmup",
         "stragglers",
         "unequal_epochs",
-        "methods",
-        "heterogeneity",
-        "local_epochs",
-        "participation",
     ),
     "board": (
         "fmnist_dir01",

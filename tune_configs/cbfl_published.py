@@ -108,7 +108,7 @@ def figures(found: Sequence[Cell], elsewhere: Callable[[dict[str, Any]], str] = 
     """
     published = []
     for setting, value in found:
-        doubt = DOUBTS.get(setting.get("algorithm.name", ""), "")
+        doubt = DOUBTS.get(setting.get("algorithm.name", setting.get("name", "")), "")
         if "K" in setting and setting["K"] in TABLE11:  # full participation: 1/C is 1
             doubt = doubt and SLOWER
         told = (

@@ -3,9 +3,7 @@
 Profiles: ``paper`` is the setting of CBFL's tables (ResNet20, CIFAR-10, 100 clients, 1,000 rounds; Li et al., table 2);
 ``laptop`` has the same axes on the embedded images, in minutes on two cores.
 
-The comparison of six methods has the layout of FedSER's tables 1 to 4, with the methods that it compares itself with
-and SCAFFOLD; its ``paper`` profile is the setting that the tables' figures fit (ResNet-56, batch 64, 20 local epochs,
-25 rounds).
+Methods side by side are on the board (``board.py``), and in FedSER's tables (``fedser.py``).
 """
 
 from __future__ import annotations
@@ -17,9 +15,7 @@ from ray import tune
 from engine.experiment import Experiment
 from engine.results.claims import Claim, PaperTable, Published
 from engine.sweeps.definition import Sweep
-from tune_configs import fedser
 from tune_configs.cbfl import AUTHORS_INIT
-from tune_configs.fedser import FEDAVG, FEDDC, FEDMIX, FEDPROX, MOON
 from tune_configs.quickstart import cifar10, quickstart
 from tune_configs.warm_up import Rest
 
@@ -27,11 +23,9 @@ PROX = "Li et al. 2020, Federated optimization in heterogeneous networks"
 CBFL = "CBFL, table 2 (single runs)"
 KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD"
 MCMAHAN = "McMahan et al. 2017, table 2"
-FEDSER = fedser.SOURCE
 NOVA = "Wang et al. 2020, Tackling the objective inconsistency problem"
-SCAFFOLD = {"name": "scaffold"}
+FEDAVG = {"name": "fedavg"}
 FEDNOVA = {"name": "fednova"}
-METHODS = [FEDAVG, FEDPROX, SCAFFOLD, MOON, FEDMIX, FEDDC]
 
 
 def base(profile: str, **changes: object) -> Experiment:
@@ -255,147 +249,5 @@ def unequal_epochs(profile: str) -> Sweep:
                 where={"work.drawn": drawn},
             )
             for drawn, when in (("run", "once"), ("round", "in every round"))
-        ),
-    )
-
-
-# --- six methods side by side -----------------------------------------------------------------------------
-
-
-def headed(profile: str, **changes: object) -> Experiment:
-    """The experiment of the comparison: every method has MOON's projection; ``changes`` as for :func:`base`."""
-    if profile == "laptop":
-        dotted = {key.replace("__", "."): value for key, value in changes.items()}
-        small = quickstart().replace({"rounds": 20, "evaluation.local_every": 0, "model.projection": True})
-        return small.replace({"name": "compared", "local.lr": 0.05, "local.epochs": 5, **dotted})
-    return fedser.base("paper", name="compared", **changes)
-
-
-def _table(title: str, number: int, axis: str, printed: dict[Any, tuple[float, ...]], **options: Any) -> PaperTable:
-    """Return a table, methods down, ``axis`` across; ``printed``: value of the axis -> the paper's figures."""
-    return PaperTable(
-        title,
-        rows=("algorithm",),
-        columns=(axis,),
-        metric="best_accuracy",
-        source=FEDSER.format(number),
-        published=fedser.published(axis, printed.items(), METHODS, **options),
-    )
-
-
-def _elsewhere(profile: str) -> dict[str, Any]:
-    """Return whether the paper's figures are of the same setting, with a note."""
-    if profile == "paper":
-        return {"same_setting": True, "note": fedser.INFERRED}
-    return {"same_setting": False, "note": "CIFAR-100 and ResNet-56 there"}
-
-
-def methods(profile: str) -> Sweep:
-    """Six methods on two data sets, 16 clients, all of them in every round."""
-    paper = profile == "paper"
-    data = ["cifar10", "cifar100"] if paper else ["fashion_mnist_sample"]
-    printed = {name: fedser.TABLE1[f"{name}-16"] for name in ("cifar10", "cifar100")}
-    return Sweep(
-        base=headed(profile, data__name=data[0], partition__clients=16, participation__fraction=1.0),
-        space={"algorithm": tune.grid_search(METHODS), "data.name": tune.grid_search(data)},
-        seeds=(0, 1, 2),
-        metric="best_accuracy",
-        tables=(
-            _table(
-                "Best accuracy by method",
-                1,
-                "data.name",
-                {name: printed[name] for name in data if name in printed},
-                **_elsewhere(profile),
-            ),
-        ),
-        claims=tuple(
-            Claim(
-                text=f"{name} is better than FedAvg.",
-                source=FEDSER.format(1),
-                better={"algorithm": method},
-                worse={"algorithm": FEDAVG},
-                metric="best_accuracy",
-            )
-            for name, method in (("FedProx", FEDPROX), ("MOON", MOON), ("FedDC", FEDDC))
-        ),
-    )
-
-
-def heterogeneity(profile: str) -> Sweep:
-    """Six methods by the skew of labels, Dirichlet(alpha)."""
-    alphas = [0.1, 0.5, 2.5]
-    return Sweep(
-        base=headed(profile, participation__fraction=1.0),
-        space={"algorithm": tune.grid_search(METHODS), "partition.alpha": tune.grid_search(alphas)},
-        seeds=(0, 1, 2),
-        metric="best_accuracy",
-        tables=(_table("Best accuracy by label skew", 3, "partition.alpha", fedser.TABLE3, **_elsewhere(profile)),),
-        claims=tuple(
-            Claim(
-                text=f"{name} loses accuracy as labels become more skewed.",
-                source=FEDSER.format(3),
-                better={"partition.alpha": 2.5},
-                worse={"partition.alpha": 0.1},
-                where={"algorithm": method},
-                metric="best_accuracy",
-            )
-            for name, method in (("FedAvg", FEDAVG), ("MOON", MOON))
-        ),
-    )
-
-
-def local_epochs(profile: str) -> Sweep:
-    """Six methods by the number of local epochs."""
-    paper = profile == "paper"
-    epochs = [10, 20, 30] if paper else [1, 5, 10]
-    return Sweep(
-        base=headed(profile, participation__fraction=1.0),
-        space={"algorithm": tune.grid_search(METHODS), "E": tune.grid_search(epochs)},
-        seeds=(0, 1, 2),
-        metric="best_accuracy",
-        tables=(
-            _table(
-                "Best accuracy by local epochs",
-                4,
-                "E",
-                {value: figures for value, figures in fedser.TABLE4.items() if value in epochs},
-                **_elsewhere(profile),
-            ),
-        ),
-        claims=(
-            Claim(
-                text="More local epochs do not hurt FedAvg within the same rounds.",
-                source=FEDSER.format(4),
-                better={"E": epochs[-1]},
-                worse={"E": epochs[0]},
-                where={"algorithm": FEDAVG},
-                metric="best_accuracy",
-            ),
-        ),
-    )
-
-
-def participation(profile: str) -> Sweep:
-    """Six methods by the share of clients in a round: state that is kept for long grows stale."""
-    paper = profile == "paper"
-    return Sweep(
-        base=headed(profile, **({"partition__clients": 32, "rounds": 100} if paper else {})),
-        space={
-            "algorithm": tune.grid_search(METHODS),
-            "C": tune.grid_search([0.125, 0.5, 1.0] if paper else [0.1, 0.5, 1.0]),
-        },
-        seeds=(0, 1, 2),
-        metric="best_accuracy",
-        tables=(PaperTable("Best accuracy by participation", ("algorithm",), ("C",), metric="best_accuracy"),),
-        claims=(
-            Claim(
-                text="At low participation FedDC falls behind FedAvg.",
-                source=FEDSER.format(1),
-                better={"algorithm": FEDAVG},
-                worse={"algorithm": FEDDC},
-                where={"C": 0.125 if paper else 0.1},
-                metric="best_accuracy",
-            ),
         ),
     )

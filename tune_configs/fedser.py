@@ -13,8 +13,7 @@ fully connected layers, the projection), ResNet-50 on CIFAR-100; these cannot ha
 ``model.name=resnet50`` puts it under the other tables. ``laptop`` has the same axes with ResNet-8 on 2,000 of the
 embedded images; ``data.name=fashion_mnist`` or ``data.name=cifar10`` puts others under it. A trial of FedAvg takes
 about a minute of one core there, one of FedSER three times that. Its 8 rounds are the beginning of a training, where
-FedSER is behind, and its tables are there to see that they run; ``headline``, on the text's smaller network, is long
-enough for it to win or lose.
+FedSER is behind, and its tables are there to see that they run; ``headline`` is long enough for it to win or lose.
 
 Every method has MOON's projection. The row that the tables call FedMix may be Mixup within clients, which FedAlign
 compared itself with, so both are here. Clients are as many as in the tables; the text's default is 10. The same
@@ -35,6 +34,7 @@ from engine.experiment import Experiment
 from engine.results.claims import Claim, PaperTable, Published
 from engine.sweeps.definition import Sweep
 from engine.sweeps.tuned import Tuned
+from tune_configs import fair
 
 Choice = dict[str, Any]  # a name with fields
 
@@ -80,6 +80,7 @@ TABLE3 = {
     0.5: (52.9, 53.0, 55.2, 54.0, 53.9, 57.0),
     2.5: (54.3, 54.5, 56.6, 56.7, 54.2, 60.5),
 }
+LEAD_GROWS = ("FedAvg", "FedProx", "MOON", "FedDC")  # from alpha = 0.1 to 2.5 in table 3; over FedMix it shrinks
 TABLE4 = {
     10: (50.6, 51.2, 51.1, 50.9, 50.6, 53.5),
     20: (52.9, 53.4, 55.5, 54.1, 55.2, 57.1),
@@ -164,6 +165,24 @@ def ahead(
 def rises(text: str, source: str, axis: str, better: Any, worse: Any, method: Choice) -> Claim:
     """Return the claim that one method is better at one value of an axis than at another."""
     return Claim(text, source, {axis: better}, {axis: worse}, {"algorithm": method}, METRIC)
+
+
+def leads_grow(
+    text: str, source: str, axis: str, at: Any, than: Any, others: Iterable[str] = BASELINES
+) -> tuple[Claim, ...]:
+    """Return the claims that FedSER's lead over each of ``others`` is larger at one value of an axis than at one."""
+    return tuple(
+        Claim(
+            text=text.format(name),
+            source=source,
+            better={"algorithm": FEDSER},
+            worse={"algorithm": BASELINES[name]},
+            where={axis: at},
+            metric=METRIC,
+            than={axis: than},
+        )
+        for name in others
+    )
 
 
 # --- table 1: data, clients and participation -------------------------------------------------------------
@@ -306,6 +325,7 @@ def table2(profile: str) -> Sweep:
             *ahead(source),
             rises("FedSER gains from IID clients.", source, "partition", iid, skewed, FEDSER),
             rises("FedAvg gains from IID clients.", source, "partition", iid, skewed, FEDAVG),
+            *leads_grow("FedSER gains more from IID clients than {}.", source, "partition", iid, skewed),
         ),
     )
 
@@ -327,6 +347,9 @@ def table3(profile: str) -> Sweep:
         claims=(
             *ahead(source),
             rises("FedSER loses accuracy as labels become more skewed.", source, axis, 2.5, 0.1, FEDSER),
+            *leads_grow(
+                "FedSER's lead over {} is larger at alpha = 2.5 than at 0.1.", source, axis, 2.5, 0.1, LEAD_GROWS
+            ),
         ),
     )
 
@@ -438,86 +461,53 @@ def protocol(profile: str) -> Sweep:
 
 # --- where the effect can show ----------------------------------------------------------------------------
 
-DECAY = 0.96  # of it from round to round: 9 % are left in round 60, whichever was chosen
-OTHERS = ("FedAvg", "FedProx", "MOON", "FedMix", "FedDC")
-ENCODER: Choice = {"name": "moon_cnn", "projection": True}
+ARMS = (2, 1)  # sub-networks; none is FedAvg
+RATES = (0.003, 0.01, 0.03, 0.1)
 
 
 def headline(profile: str) -> Sweep:
-    """FedSER against FedAvg and four others, over enough rounds to win or lose: table 1's claim.
+    """FedSER with one and with two sub-networks against FedAvg, on CIFAR-10: table 1's claim, and figure 3's.
 
-    Laptop: 2,000 images, moved and mirrored, 2 local epochs in each of 60 rounds, and a rate that falls to a tenth, so
-    that all methods come to an end; with ResNet-8 at a rate of 0.01 throughout, FedSER was 5 points behind FedAvg after
-    round 8 and level with it from round 36 on. Each method has the best of three rates by two seeds held out. Beside
-    FedSER's n = 2 there are n = 1 (n = 0 is FedAvg) and mu = 0.5, which tells a slow start from a bad end. Images are
-    few and steps many on purpose: a regulariser has something to do where clients learn their images by heart.
-
-    The network is the text's, MOON's encoder (section 3.1): with ResNet-8 this takes four hours and more of two cores,
-    and images of half the size, which a third of that would do for, are not to be had of the embedded ones. All of this
-    was chosen by cost, before any accuracy of it was seen; the rates that are tried came after a first run on the same
-    seeds, see :func:`_rates`. A round takes 0.9 s of one core with FedAvg and 2.8 s with
-    FedSER, measured once on a busy machine; all of it takes about an hour on two cores, three quarters of it the
-    search. ``model.name=resnet8`` puts the tables' kind of network under it. The encoder has no BatchNorm, so that a
-    rate is soon too low or too high for it: what is compared is also which rate a method bears.
-
-    The paper's profile has the tables' setting and FedSER's own rate, and nothing is tuned there.
+    Laptop: 5,000 images of 16 x 16, moved and mirrored, 8 clients, ResNet-8 with its BatchNorm, and 10 local epochs in
+    each of 20 rounds: 4,000 steps a client, a sixth of the paper's 24,500. Each method has the best of four rates on
+    rows and one seed held out; four hours on two cores. A regulariser needs clients that learn their images by heart,
+    and steps enough to do so: two runs before, of a smaller network without BatchNorm, had 480 steps a client, and
+    FedSER was behind by 9 and by 4 points. The paper's profile has the tables' setting and FedSER's own rate, and
+    nothing is tuned there.
     """
-    paper, source = profile == "paper", SOURCE.format(1)
-    others = {name: BASELINES[name] for name in OTHERS}
-    if paper:
-        start, fedser, arms = base(profile), FEDSER, []
-    else:
-        longer = {"rounds": 60, "local__epochs": 2, "local__lr_decay": DECAY}
-        start = base(profile, **longer, local__augment="crop_flip", model=ENCODER)
-        fedser, arms = ONE_SIZE, [{**ONE_SIZE, "subnets": 1}, {**ONE_SIZE, "mu": 0.5}]
-    methods = [*others.values(), fedser, *arms]
+    paper = profile == "paper"
+    changes: dict[str, Any] = {
+        "data": {"name": "parquet", "root": "cifar10", "size": 16, "train_samples": 5_000},
+        "partition__clients": 8,
+        "rounds": 20,
+        "local__epochs": 10,
+        "local__augment": "crop_flip",
+    }
+    start = base(profile) if paper else base(profile, **changes).replace(fair.OWN_TEST_ROWS)
+    two, one = arms = [{**FEDSER, "subnets": n} for n in ARMS]
+    methods = [FEDAVG, *arms]
+    how: dict[str, Any] = {"seeds": (0, 1, 2)}
+    if not paper:
+        rates = tune.grid_search(list(RATES))
+        sides = tuple(Tuned({"algorithm": method}, {"local.lr": rates}) for method in methods)
+        how = {"seeds": fair.SEEDS, "tuned": sides, "tuning_seeds": (1000,), "tuning_rows": fair.TUNING_ROWS}
     scopes = {METRIC: "in its best round", "last10_accuracy": "in the last ten rounds"}
     leads = (
-        Claim(f"FedSER is better than {name} {told}.", source, {"algorithm": fedser}, {"algorithm": one}, metric=metric)
-        for metric, told in scopes.items()
-        for name, one in others.items()
+        Claim(f"{told} is better than FedAvg {scope}.", source, {"algorithm": arm}, {"algorithm": FEDAVG}, {}, metric)
+        for told, arm, source in (("FedSER", two, SOURCE.format(1)), ("FedSER with n = 1", one, FIGURE.format(3)))
+        for metric, scope in scopes.items()
     )
+    near = "In the last ten rounds two sub-networks are no more than half a point worse than one."
     return Sweep(
         base=start,
         space={"algorithm": tune.grid_search(methods)},
-        seeds=(0, 1, 2),
         metric=METRIC,
-        tuned=() if paper else tuple(Tuned({"algorithm": method}, _rates(method)) for method in methods),
-        tuning_seeds=(1000, 1001),
         tables=(
             PaperTable("Best accuracy", ("algorithm",), (), METRIC),
             PaperTable("Accuracy of the last ten rounds", ("algorithm",), ()),
         ),
-        claims=(*leads, *(_of_arms(fedser, *arms) if arms else ())),
-    )
-
-
-def _rates(method: Choice) -> dict[str, Any]:
-    """Return the three rates that are tried for a method, as many for each, around the best of a first search.
-
-    That had 0.01, 0.03 and 0.1 on one held-out seed: at 0.01, the paper's rate, all but FedDC and MOON stayed at
-    chance; 0.1 was the best of all others, at the edge, and too much for FedDC and for FedSER with two sub-networks.
-    """
-    if method["name"] == "feddc":
-        rates = [0.005, 0.01, 0.02]
-    elif method == ONE_SIZE:
-        rates = [0.02, 0.03, 0.055]
-    elif method["name"] == "fedser":
-        rates = [0.03, 0.055, 0.1]
-    else:
-        rates = [0.055, 0.1, 0.17]
-    return {"local.lr": tune.grid_search(rates)}
-
-
-def _of_arms(two: Choice, one: Choice, weak: Choice) -> tuple[Claim, ...]:
-    """Return the claims on FedSER with two sub-networks, with one, and with a weaker pull."""
-    figure, last, fedavg = FIGURE.format(3), "last10_accuracy", {"algorithm": FEDAVG}
-    text = "FedSER with {} is better than FedAvg in the last ten rounds."
-    near = "In the last ten rounds two sub-networks are no more than half a point worse than one."
-    return (
-        Claim(text.format("n = 1"), figure, {"algorithm": one}, fedavg, metric=last),
-        Claim(near, figure, {"algorithm": two}, {"algorithm": one}, metric=last, margin=-NOISE),
-        Claim(text.format("mu = 0.5"), "ours", {"algorithm": weak}, fedavg, metric=last),
+        claims=(*leads, Claim(near, FIGURE.format(3), {"algorithm": two}, {"algorithm": one}, margin=-NOISE)),
+        **how,
     )
 
 

@@ -12,22 +12,34 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from engine.base.errors import require
 from engine.results.settings import better_way, key, make_plain
 
 
+class _Plain:
+    """Plain data, for YAML, and back."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        return cls(**values)
+
+
 @dataclass(frozen=True)
-class Claim:
+class Claim(_Plain):
     """A statement of a source about two settings.
 
-    text: the claim, in our words. source: where it stands. better, worse: parts of a setting; an algorithm by its name,
-    with its fields where several have it. where: restricts the cells; a list means any of its values. margin: in the
-    unit of the metric. every: in every cell, or on average over them. kind: "greater" (better exceeds worse by more
-    than the margin), "equal" (they differ by no more than the margin) or "above" (better's own value exceeds the
-    margin; worse stays empty). larger_is_better: False for a metric such as rounds_to_target, so that "exceeds" is
-    "lies below"; of "above" it is always True.
+    text: the claim, in our words. source: where it stands. better, worse: parts of a setting; an algorithm by its
+    name, with its fields where several have it. where: restricts the cells; a list means any of its values. margin:
+    in the unit of the metric. every: in every cell, or on average over them. kind: "greater" (better exceeds worse
+    by more than the margin), "equal" (they differ by no more than the margin) or "above" (better's own value
+    exceeds the margin; worse stays empty). larger_is_better: False for a metric such as rounds_to_target, so that
+    "exceeds" is "lies below"; of "above" it is always True. than: values that axes of ``where`` have elsewhere; the
+    claim is then that the lead of better over worse at ``where`` exceeds the lead there.
     """
 
     text: str
@@ -40,14 +52,22 @@ class Claim:
     every: bool = True
     larger_is_better: bool = True
     kind: Literal["greater", "equal", "above"] = "greater"
+    than: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        make_plain(self, "better", "worse", "where")
+        make_plain(self, "better", "worse", "where", "than")
         known = "set kind=greater, kind=equal or kind=above"
         require(self.kind in ("greater", "equal", "above"), "kind", self.kind, "is not a kind of claim", known)
         require(math.isfinite(self.margin), "margin", self.margin, "must be a number", "for example margin=0.01")
         alone = self.kind != "above" or not self.worse
         require(alone, "worse", self.worse, "must be empty with kind=above", "leave it out")
+        lead = not self.than or self.kind != "above"
+        require(lead, "than", self.than, "compares two leads, and kind=above has none", "leave it out")
+        one = {name: value for name, value in self.where.items() if not isinstance(value, list)}
+        moved = all(name in one and key(one[name]) != key(value) for name, value in self.than.items())
+        moved = moved and not {*self.than} & {*self.better, *self.worse}
+        rule = "must be of axes that where alone names, with one other value each"
+        require(moved, "than", self.than, rule, "say both values of the axis")
         negative = self.kind == "equal" and self.margin < 0
         require(not negative, "margin", self.margin, "must not be negative with kind=equal", "for example margin=0.01")
         same = self.kind != "above" and key(self.sides[0]) == key(self.sides[1])
@@ -71,17 +91,19 @@ class Claim:
         both = {**self.where, **better, **worse}
         return ({**both, **better}, both)[: 1 if self.kind == "above" else 2]
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for YAML."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
+    @property
+    def leads(self) -> tuple[Claim, ...]:
+        """The claim at ``where`` and at ``than``, without the comparison of the two; () if there is no ``than``."""
+        places = ({}, self.than) if self.than else ()
+        return tuple(dataclasses.replace(self, where={**self.where, **place}, than={}) for place in places)
 
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Claim:
-        return cls(**values)
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data, for YAML; ``than`` where there is one, since sweeps of before it have none."""
+        return {name: value for name, value in super().to_mapping().items() if name != "than" or value}
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(_Plain):
     """A figure of the paper, for the cell of a table at ``setting``.
 
     ``value`` has the unit of the metric: accuracies are fractions. With ``same_setting=False`` the figure is shown
@@ -96,17 +118,9 @@ class Published:
     def __post_init__(self) -> None:
         make_plain(self, "setting")
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for YAML."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Published:
-        return cls(**values)
-
 
 @dataclass(frozen=True)
-class PaperTable:
+class PaperTable(_Plain):
     """A table: axes that go down, axes that go across, and what stands in the cells.
 
     An axis in neither is averaged over, seed by seed, unless ``where`` keeps one of its values. A list in ``where``
@@ -130,12 +144,8 @@ class PaperTable:
     def axes(self) -> tuple[str, ...]:
         return self.rows + self.columns
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for YAML."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
-
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> PaperTable:
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         published = tuple(map(Published.from_mapping, values.get("published", ())))
         axes = {name: tuple(values[name]) for name in ("rows", "columns")}
         return cls(**{**values, **axes, "published": published})

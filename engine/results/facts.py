@@ -17,26 +17,21 @@ class Facts:
     lineage: frozenset[str]  # names of stages
     experiment: str | None  # 12 hex digits; None until the trial has ended
     code: str | None  # 16 hex digits; likewise
-    data_name: str | None
-    partition_name: str | None
-    model_name: str | None
-    algorithm_name: str | None  # of the last stage
+    names: Mapping[str, str | None]  # of the parts, as ``data_name``; the algorithm is that of the last stage
     values: Mapping[str, Any] = field(repr=False)  # the experiment as data
     versions: Mapping[str, str] = field(repr=False)  # of libraries, machine and code; {} until the trial has ended
 
 
 def facts_of(experiment: Mapping[str, Any], summary: Mapping[str, Any], lineage: set[str]) -> Facts:
     """Gather the facts of a trial; ``summary``: {} of one that has not ended."""
-    last = (experiment["stages"] or [{}])[-1]
+    last = {name: part for name, part in (experiment["stages"] or [{}])[-1].items() if name == "algorithm" and part}
+    parts = {**experiment, **last}
     code = summary.get("versions", {}).get(CODE, UNKNOWN)
     return Facts(
         lineage=frozenset(lineage),
         experiment=summary.get("experiment"),
         code=None if code == UNKNOWN else code,
-        data_name=_name(experiment.get("data")),
-        partition_name=_name(experiment.get("partition")),
-        model_name=_name(experiment.get("model")),
-        algorithm_name=_name(last.get("algorithm") or experiment.get("algorithm")),
+        names={f"{part}_name": _name(parts.get(part)) for part in ("data", "partition", "model", "algorithm")},
         values=experiment,
         versions=summary.get("versions", {}),
     )

@@ -258,7 +258,7 @@ class Sweep:
                 whole = [one if isinstance(one, Mapping) else {"name": one} for one in found]
                 rule, repair = "is more than one setting", f"say which: {' or '.join(map(str, whole))}"
                 require(len(found) < 2, "claims", setting_label({name: value}), rule, repair)
-            for name, wanted in claim.where.items():
+            for name, wanted in (*claim.where.items(), *claim.than.items()):
                 is_one = not isinstance(wanted, list) or any(key(one) == key(wanted) for one in known[name] or ())
                 for value in [wanted] if is_one else wanted:
                     _meant(name, value, known[name])

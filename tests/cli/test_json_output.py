@@ -101,7 +101,7 @@ def test_what_a_sweep_came_to(tmp_path: Path) -> None:
     assert {*found, "folder", "report"} == keys("report")
     assert [one.keys() for one in found["claims"]] == [keys("A claim")] * 2
     assert found["claims"][0]["low"] < found["claims"][0]["effect"] < found["claims"][0]["high"]
-    assert found["claims"][0]["rope"] == 0.005 and 0 <= found["claims"][0]["improvement"] <= 1
+    assert found["claims"][0]["rope"] == 0.005 and 0 <= found["claims"][0]["above"] <= 1
     assert found["claims"][1]["effect"] is None and found["trials"] == 12
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 from engine.data.samples.dataset import disjoint_part, stratified
 from engine.results.claims import PaperTable
 from engine.results.loading import load
-from fedskew.lab.comparing.effects import Improvement, effects_of, practical, probability_of_improvement
+from fedskew.lab.comparing.effects import effects_of, practical
 from fedskew.lab.comparing.intervals import interval
 from fedskew.lab.comparing.ranks import critical_difference, friedman, ranks_of
 from fedskew.lab.comparing.verdicts import judge
@@ -42,38 +42,6 @@ def test_intervals_over_seeds_hold_the_chance_of_test_rows_where_each_seed_has_i
             outside[name] += not low <= 0 <= high
     assert 30 <= outside["own"] <= 70  # 50 +- 3 standard errors
     assert outside["shared"] > 650
-
-
-# --- probability of improvement ------------------------------------------------------------------------------
-
-X = [[0.71, 0.74, 0.69, 0.73, 0.72], [0.55, 0.58, 0.57, 0.60, 0.56]]  # runs of two cells
-Y = [[0.70, 0.72, 0.71, 0.69, 0.70], [0.56, 0.58, 0.54, 0.55, 0.57]]
-
-
-def test_the_probability_of_improvement_is_that_of_rliable() -> None:
-    """Kills: ties as wins, all cells' runs in one pot, paired runs, an interval of other runs than were drawn.
-
-    rliable 1.2.0: metrics.probability_of_improvement gives 0.71 for these, get_interval_estimates with 20,000
-    resamples 0.46 to 0.92.
-    """
-    found = probability_of_improvement(list(zip(X, Y, strict=True)))
-    assert found.chance == pytest.approx(0.71)
-    assert (found.low, found.high) == pytest.approx((0.46, 0.92), abs=0.021)  # a step is a hundredth
-    assert found == probability_of_improvement(list(zip(X, Y, strict=True)))  # drawn with a key
-    wider = probability_of_improvement(list(zip(X, Y, strict=True)), 0.99)
-    assert wider.low < found.low and wider.high > found.high
-    assert probability_of_improvement([(Y[0], X[0])]).chance == pytest.approx(
-        1 - probability_of_improvement([(X[0], Y[0])]).chance
-    )
-
-
-def test_the_probability_of_improvement_of_little() -> None:
-    """Kills: an interval from one run, a cell without runs left out, a figure that is none counted as a loss."""
-    one = probability_of_improvement([([0.5], [0.4, 0.6])])
-    assert one.chance == 0.5 and math.isnan(one.low)
-    assert probability_of_improvement([([0.5, 0.6], [0.1, 0.2])]) == Improvement(1.0, 1.0, 1.0)
-    for nothing in ([], [([0.5, 0.6], [0.1, 0.2]), ([], [0.1])], [([0.5, math.nan], [0.1, 0.2])]):
-        assert math.isnan(probability_of_improvement(nothing).chance)
 
 
 # --- region of practical equivalence -------------------------------------------------------------------------
@@ -115,27 +83,19 @@ def test_effects_stand_beside_each_claim(sweep: Path) -> None:
     verdicts = judge(results)
     first, _, third = (effects_of(results, claim) for claim in results.claims)
     assert len(first.cells) == len(verdicts[0].cells) == 2
-    trials = results.trials[results.trials["status"] == "finished"]
-    wins = []
-    for alpha in (0.05, 0.5):
-        cell = trials[trials["alpha"] == alpha]
-        better, worse = (cell[cell["mu"] == mu]["last10_accuracy"].tolist() for mu in (0.1, 0.0))
-        wins.append(np.mean([[float(b > w) for w in worse] for b in better]))
-    assert first.improvement.chance == pytest.approx(np.mean(wins))
     weakest = min(verdicts[0].cells, key=lambda cell: cell.effect)
     assert first.weakest == first.cells[verdicts[0].cells.index(weakest)]
     assert first.weakest.above > 0.9 and third.weakest.above < 0.5
     wide = effects_of(results, results.claims[0], rope=0.5)
     assert wide.weakest.within > 0.99
     frame = (sweep / "report" / "claims.csv").read_text()
-    assert f"{first.improvement.chance!r}," in frame
+    assert f"{first.weakest.above!r}," in frame
     page = (sweep / "report" / "report.html").read_text()
-    assert f"Probability of improvement {first.improvement.chance:.2f} (95 % interval" in page
     assert f"above +0.5 points with probability {first.weakest.above:.2f}, within ±0.5 points" in page
 
 
 def test_no_region_where_nobody_has_said_what_a_difference_is_worth(tmp_path: Path) -> None:
-    """Kills: half a point of loss, an improvement over nothing, a claim that a sweep cannot judge as a crash."""
+    """Kills: half a point of loss; a claim that a sweep cannot judge as a crash."""
     claims = [
         {"text": "a", "source": "", "better": {"mu": 0.1}, "worse": {"mu": 0.0}, "metric": "loss",
          "larger_is_better": False},
@@ -144,9 +104,9 @@ def test_no_region_where_nobody_has_said_what_a_difference_is_worth(tmp_path: Pa
     ]  # fmt: skip
     results = load(small(tmp_path / "sweep", axes=(MU,), claims=claims))
     loss, above, unknown = (effects_of(results, claim) for claim in results.claims)
-    assert math.isnan(loss.rope) and math.isnan(loss.weakest.within) and loss.improvement.chance > 0.5
-    assert math.isnan(above.improvement.chance) and math.isnan(above.weakest.within)
-    assert unknown.cells == () and math.isnan(unknown.improvement.chance)
+    assert math.isnan(loss.rope) and math.isnan(loss.weakest.within)
+    assert math.isnan(above.weakest.within)
+    assert unknown.cells == () and math.isnan(unknown.weakest.within)
 
 
 # --- ranks ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from engine.sweeps.definition import Sweep
 from engine.sweeps.named import PROFILES, load
 from engine.sweeps.planning import Planned, plan
-from tune_configs import SWEEPS, drift, fedser
+from tune_configs import SWEEPS, fedser
 
 COUNTS = {  # trials of the profiles laptop and paper
     "table1": (42, 84),
@@ -23,7 +23,7 @@ COUNTS = {  # trials of the profiles laptop and paper
     "figure2": (1, 3),
     "figure3": (30, 30),
     "protocol": (48, 48),
-    "headline": (24, 18),
+    "headline": (15, 9),
     "options": (66, 66),
 }
 every = pytest.mark.parametrize("name", COUNTS)
@@ -185,13 +185,16 @@ def test_leads_hold_of_the_papers_own_figures() -> None:
                 assert found["fedser", column] - value > fedser.NOISE, (name, method, column)
 
 
-def test_figures_are_kept_once() -> None:
-    """Kills: FedSER's tables of figures written a second time, and another way, beside the drift sweeps."""
-    for mine, theirs in (("table3", drift.heterogeneity), ("table4", drift.local_epochs)):
-        shared = figures_of(mine)
-        for one in theirs("paper").tables[0].published:
-            axis = next(name for name in one.setting if name != "algorithm")
-            assert shared[one.setting["algorithm"]["name"], str(one.setting[axis])] == one.value
+def test_leads_grow_in_the_papers_own_figures() -> None:
+    """Kills: a lead that is claimed to grow where the paper's shrinks, or the other way; a method left out of it."""
+    for name, others in (("table2", 6), ("table3", 4)):
+        found, claims = figures_of(name), [claim for claim in sweep(name, "paper").claims if claim.than]
+        assert len({claim.text for claim in claims}) == others
+        for claim in claims:
+            [(at, than)] = [(str(claim.where[axis]), str(claim.than[axis])) for axis in claim.than]
+            method = claim.worse["algorithm"]["name"].replace("mixup_local", "fedmix")
+            leads = [found["fedser", place] - found[method, place] for place in (at, than)]
+            assert leads[0] > leads[1], claim.text
 
 
 def test_figure_2_is_a_partition_and_hardly_a_run() -> None:
@@ -203,24 +206,22 @@ def test_figure_2_is_a_partition_and_hardly_a_run() -> None:
             assert found["data"].get("size", 32) <= 32
 
 
-def test_the_headline_is_long_enough_and_ends_slowly() -> None:
-    """Kills: a claim on the beginning of a training; a rate that falls for some methods alone, or to the same one
-    whatever was searched; a method that is given less than another; arms that are told apart by more than n and mu."""
+def test_the_headline_is_long_enough() -> None:
+    """Kills: a claim on the beginning of a training; a network without BatchNorm, or one for another size of image; a
+    method that is given less than another; arms that are told apart by more than n."""
     found = sweep("headline", "laptop")
-    assert [len(side.candidates()) for side in found.tuned] == [3] * len(found.settings())
+    assert [len(side.candidates()) for side in found.tuned] == [4] * len(found.settings())
     for setting, side in zip(found.settings(), found.tuned, strict=True):
         assert side.picks(found.base.replace(setting), setting)
         for candidate in side.candidates():
             trial = found.experiment({**setting, **candidate}, 0)
-            assert (trial.rounds, trial.local.epochs, trial.local.augment) == (60, 2, "crop_flip")
+            assert (trial.rounds, trial.local.epochs, trial.local.augment) == (20, 10, "crop_flip")
             assert (trial.local.lr, trial.schedule) == (candidate["local.lr"], ())
-            assert trial.local.lr_decay ** (trial.rounds - 1) == pytest.approx(0.1, abs=0.02)
+            assert (trial.value_of("model.name"), trial.value_of("data.size")) == ("resnet8", 16)
     names = [setting["algorithm"]["name"] for setting in found.settings()]
-    assert names == ["fedavg", "fedprox", "moon", "fedmix", "feddc", "fedser", "fedser", "fedser"]
-    arms = [trial.experiment.algorithm for trial in trials("headline", "laptop")[-3:]]
-    assert [(arm.subnets, arm.mu, arm.transform) for arm in arms] == [
-        (2, 1.75, "resize_back"), (1, 1.75, "resize_back"), (2, 0.5, "resize_back")
-    ]  # fmt: skip
+    assert names == ["fedavg", "fedser", "fedser"]
+    arms = [trial.experiment.algorithm for trial in trials("headline", "laptop")[-2:]]
+    assert [(arm.subnets, arm.mu, arm.transform) for arm in arms] == [(2, 1.75, "resize"), (1, 1.75, "resize")]
 
 
 def test_the_papers_headline_is_the_papers() -> None:
@@ -231,7 +232,7 @@ def test_the_papers_headline_is_the_papers() -> None:
     assert [setting["algorithm"]["name"] for setting in found.settings()][-1] == "fedser"
     said = [claim.text for claim in found.claims]
     assert said == [claim.text for claim in sweep("headline", "laptop").claims][: len(said)]
-    assert len(said) == 10
+    assert len(said) == 5
 
 
 def test_the_protocol_has_both_readings() -> None:

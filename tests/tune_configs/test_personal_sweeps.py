@@ -27,7 +27,7 @@ COUNTS = {  # trials of the profiles laptop and paper
     "pflego.diverse": (9, 9),
     "pflego.omniglot": (9, 9),
     "pflego.errata": (24, 24),
-    "pflego.cifar10_reduced": (9, 9),
+    "pflego.cifar10_reduced": (10, 6),
     "fedper.heterogeneity": (36, 36),
     "fedper.heads": (36, 36),
     "fedrep.table1": (30, 90),
@@ -140,7 +140,7 @@ def test_one_base_for_all_methods() -> None:
                 assert steps == found["local"]["steps"]
                 assert found["local"]["batch_size"] == "full"
                 rest.setdefault(algorithm["name"], []).append(found)
-            assert {"pflego", "fedper", "fedavg_local"} <= set(rest)
+            assert {"pflego", "fedper"} <= set(rest)
             assert all(one == rest["pflego"] for one in rest.values())
 
 
@@ -153,7 +153,8 @@ def test_heads_start_as_in_the_published_code() -> None:
             for found in experiments(f"pflego.{name}", profile):
                 algorithm = found["algorithm"]
                 assert (algorithm["name"] in own) == (algorithm.get("head_init") == start)
-                if algorithm["name"] in ("pflego", "fedrecon") and name not in ("headline", "omniglot"):
+                searched = name == "headline" or (name, profile) == ("cifar10_reduced", "laptop")
+                if algorithm["name"] in ("pflego", "fedrecon") and name != "omniglot" and not searched:
                     assert algorithm["server_lr"] == 0.001
 
 
@@ -190,9 +191,13 @@ def test_reduced_cifar10_is_what_it_says() -> None:
     """Kills: another reduction than the one that figures are reported of."""
     for found in experiments("pflego.cifar10_reduced", "laptop"):
         data, partition = found["data"], found["partition"]
-        assert (data["name"], data["train_samples"], data["test_samples"]) == ("cifar10", 2000, 2000)
+        assert (data["size"], data["train_samples"], data["test_samples"]) == (16, 5000, 2000)
+        assert data["test_part"] in range(100, 105)  # rows of each seed's own
         assert (partition["clients"], partition["degree"], found["participation"]["count"]) == (20, "medium", 4)
-        assert (found["rounds"], found["local"]["steps"], found["model"]["name"]) == (50, 10, "pflego_cifar")
+        assert (found["rounds"], found["local"]["steps"], found["model"]["name"]) == (100, 10, "pflego_cifar")
+    sides = sweep("pflego.cifar10_reduced", "laptop").tuned
+    assert [len(side.candidates()) for side in sides] == [8, 8]  # none of them twice
+    assert max(one["local.lr"] for one in sides[1].candidates()) == 0.2
 
 
 def test_steps_are_told_to_each_method_in_its_own_way() -> None:

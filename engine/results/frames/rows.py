@@ -28,7 +28,6 @@ from engine.results.trials import LAYER, stage_order
 
 log = logging.getLogger("fedskew")
 Row = dict[str, Any]
-NAMES = ("data_name", "partition_name", "model_name", "algorithm_name", "code")
 
 
 def trials(folders: Mapping[str, Results]) -> pa.Table:
@@ -96,7 +95,7 @@ def _trials(source: str, results: Results) -> Iterable[Row]:
         setting = {name: row[name] for name in axes}
         own = {name: row[name] for name in row if name in axes or _is_figure(results, name)}
         fixed = {name: _plain(value) for name, value in row.items() if name in FIXED}
-        known = {name: getattr(facts, name) for name in NAMES} if facts else {}
+        known = {**facts.names, "code": facts.code} if facts else {}
         experiment, code = _hashes(results.path / row["folder"], facts) if facts else (None, None)
         yield {
             **fixed,

@@ -1,46 +1,29 @@
-"""How large and how sure an effect is, beside whether it is there: what a verdict does not say.
+"""How likely a difference is worth anything, beside whether it is there: what a verdict does not say.
 
-- :func:`probability_of_improvement`: how likely a run of one setting is to beat a run of the other, whatever by how
-  much (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice": the mean over cells
-  of P(X > Y), ties half, which is Mann and Whitney's U over all pairs of runs; its interval from a bootstrap that draws
-  the runs of each cell and setting anew). Runs are not paired here. Resampling three seeds cannot see a spread wider
-  than theirs, and of settings whose runs do not overlap the interval is one point: a picture, not a test.
-- :func:`practical`: how likely the mean difference is worth anything: below, within and above a region of practical
-  equivalence (Benavoli et al. 2017, "Time for a change: a tutorial for comparing multiple classifiers through Bayesian
-  analysis"). With the flat prior the mean's posterior is Student's t around the mean of the paired differences, so
-  these probabilities, unlike p, are of what one wants to know. They do not depend on when one stopped to add seeds.
+:func:`practical`: how likely the mean difference lies below, within and above a region of practical equivalence
+(Benavoli et al. 2017, "Time for a change: a tutorial for comparing multiple classifiers through Bayesian analysis").
+With the flat prior the mean's posterior is Student's t around the mean of the paired differences, so these
+probabilities, unlike p, are of what one wants to know. They do not depend on when one stopped to add seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy  # its stats are imported at their first use
 
-from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import ConfigError
 from engine.results.claims import Claim
 from engine.results.results import Results
-from engine.results.statistics import CONFIDENCE, Values
+from engine.results.statistics import Values
 from fedskew.lab.comparing.intervals import all_equal, interval
 from fedskew.lab.comparing.verdicts import Verdict, samples_of
 from fedskew.lab.quantities import quantity
 
-RESAMPLES = 2_000  # of the bootstrap, as in rliable
 ROPE = 0.005  # half the width of the region of practical equivalence, of shares: half a point
-
-
-@dataclass(frozen=True)
-class Improvement:
-    """P(X > Y), the mean over cells; NaN where a cell has no run of one of the two."""
-
-    chance: float
-    low: float  # 95 % bootstrap interval; NaN if a cell has fewer than two runs of a setting
-    high: float
 
 
 @dataclass(frozen=True)
@@ -54,15 +37,14 @@ class Practical:
 
 @dataclass(frozen=True)
 class ClaimEffects:
-    """Both of a claim, positive in its favour."""
+    """Of a claim, positive in its favour."""
 
-    improvement: Improvement  # NaN of a claim about one setting alone
     rope: float  # NaN for a metric that is not a share, for which no such region was named
     cells: tuple[Practical, ...]  # of each cell of the verdict
     weakest: Practical  # of the cell whose mean difference speaks least for the claim
 
 
-_NONE, UNKNOWN = Improvement(math.nan, math.nan, math.nan), Practical(math.nan, math.nan, math.nan)
+UNKNOWN = Practical(math.nan, math.nan, math.nan)
 
 
 def effects_of(results: Results, claim: Claim, rope: float = ROPE) -> ClaimEffects:
@@ -71,54 +53,27 @@ def effects_of(results: Results, claim: Claim, rope: float = ROPE) -> ClaimEffec
     try:
         samples = samples_of(results, claim)
     except ConfigError:
-        return ClaimEffects(_NONE, width, (), UNKNOWN)
+        return ClaimEffects(width, (), UNKNOWN)
     if any(any(sample.failed) for sample in samples):  # the pairs that ended would flatter the side that failed
-        return ClaimEffects(_NONE, width, (UNKNOWN,) * len(samples), UNKNOWN)
+        return ClaimEffects(width, (UNKNOWN,) * len(samples), UNKNOWN)
     differences = [list(sample.differences.values()) for sample in samples]
     cells = tuple(UNKNOWN if math.isnan(width) else practical(values, width) for values in differences)
     known = [(float(np.mean(values)), cell) for values, cell in zip(differences, cells, strict=True) if values]
     # Least for the claim: of "equal" the farthest from 0, else the lowest.
     farthest = min(known, key=lambda one: -abs(one[0]) if claim.kind == "equal" else one[0], default=(0.0, UNKNOWN))
-    sides = [side for sample in samples for side in sample.sides]
-    return ClaimEffects(probability_of_improvement(sides), width, cells, farthest[1])
+    return ClaimEffects(width, cells, farthest[1])
 
 
 def claim_values(verdict: Verdict, effects: ClaimEffects) -> dict[str, Any]:
     """Return a claim, its verdict and its effects as plain values by name, for a table or an object."""
     of_claim = ("text", "source", "metric", "margin", "kind")
-    of_improvement = ("improvement", "improvement_low", "improvement_high")
     of_verdict = ("verdict", "effect", "low", "high", "p", "p_holm", "seeds", "seeds_to_decide", "why")
     return {
         **{name: getattr(verdict.claim, name) for name in of_claim},
         **{name: getattr(verdict, name) for name in of_verdict},
-        **{name: getattr(effects.improvement, name[12:] or "chance") for name in of_improvement},
         "rope": effects.rope,
         **{name: getattr(effects.weakest, name) for name in ("below", "within", "above")},
     }
-
-
-def probability_of_improvement(pairs: Sequence[tuple[Values, Values]], confidence: float = CONFIDENCE) -> Improvement:
-    """``pairs``: of each cell the figures of X and of Y, the larger the better; they may differ in number."""
-    cells = [(np.asarray(x, float), np.asarray(y, float)) for x, y in pairs]
-    if not cells or any(not len(side) or not np.isfinite(side).all() for cell in cells for side in cell):
-        return Improvement(math.nan, math.nan, math.nan)
-    chance = float(np.mean([_wins(x[None], y[None])[0] for x, y in cells]))
-    if any(len(side) < 2 for cell in cells for side in cell):
-        return Improvement(chance, math.nan, math.nan)
-    rng = numpy_generator(0, "probability of improvement")
-    drawn = np.mean([_wins(_again(rng, x), _again(rng, y)) for x, y in cells], axis=0)
-    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Improvement(chance, float(low), float(high))
-
-
-def _again(rng: np.random.Generator, sample: np.ndarray) -> np.ndarray:
-    return sample[rng.integers(len(sample), size=(RESAMPLES, len(sample)))]
-
-
-def _wins(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the share of pairs that x wins, of samples x [R, N] and y [R, M]; ties count half."""
-    signs = np.sign(x[:, :, None] - y[:, None, :])
-    return 0.5 + 0.5 * signs.mean(axis=(1, 2))
 
 
 def practical(differences: Values, width: float, correlation: float = 0.0) -> Practical:

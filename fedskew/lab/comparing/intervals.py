@@ -29,7 +29,7 @@ what was simulated, and how it fares with others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -151,6 +151,17 @@ def interval(differences: Values, confidence: float = CONFIDENCE, rule: Interval
     if math.isinf(half):
         return math.nan, math.nan
     return mean(sample) - half, mean(sample) + half
+
+
+def level_with(best: Mapping[int, float], other: Mapping[int, float], settings: int) -> bool:
+    """Return whether the best of so many settings is no better than another: the interval of the difference holds 0.
+
+    best, other: the figure of each seed. Differences are paired by seed, and the interval is of level
+    1 - 0.05 / (settings - 1), since each of the others has a chance to be told from the best.
+    """
+    differences = [value - best[seed] for seed, value in other.items() if seed in best]
+    low, high = interval(differences, 1 - (1 - CONFIDENCE) / max(settings - 1, 1))
+    return other is best or low <= 0 <= high
 
 
 def sign_flip(

@@ -23,7 +23,7 @@ from engine.results.completeness import named
 from engine.results.facts import Facts
 from engine.results.results import Results, check_metric
 from engine.results.settings import key, label, setting_label
-from engine.results.statistics import CONFIDENCE
+from engine.results.statistics import CONFIDENCE, finite, mean
 from fedskew.lab.comparing.intervals import INTERVAL_RULES, INTERVALS, difference, holm
 from fedskew.lab.wording import counted, numbered
 
@@ -358,8 +358,8 @@ def _pair(first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[Tri
         second=second.name,
         cell=mine[0].setting or theirs[0].setting,
         metric=metric,
-        mean_first=_mean([a for a, _ in values]),
-        mean_second=_mean([b for _, b in values]),
+        mean_first=mean(finite([a for a, _ in values])),
+        mean_second=mean(finite([b for _, b in values])),
         difference=figures.mean,
         low=figures.low,
         high=figures.high,
@@ -378,7 +378,3 @@ def _by_seed(trials: Iterable[Trial], metric: str = "") -> dict[int, Trial]:
         if trial.finished and (not metric or math.isfinite(trial.row.get(metric, math.nan))):
             found.setdefault(int(trial.row["seed"]), trial)
     return found
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan

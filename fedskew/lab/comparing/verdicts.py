@@ -25,6 +25,8 @@ settings of which one failed are not equal: of kind="equal" a failure of either 
 failed says nothing, and forbids both words. Effect, interval and p are of the pairs that ended; p, which is small for
 what speaks for the claim, is NaN where "held" is forbidden.
 
+A claim with ``than`` is about two leads: the sample is the difference of the two paired differences, seed by seed.
+
 A claim on average (``every=False``) has one interval: of the mean over the cells for each seed that has all of them.
 
 Other trials that have not finished are left out, and ``why`` says how many. Each claim is judged by itself: among forty
@@ -116,7 +118,6 @@ class Sample:
     differences: dict[int, float]  # by seed; NaN where a finished trial has no such figure
     left_out: int  # trials that were stopped or are running
     failed: tuple[frozenset[int], frozenset[int]]  # the seeds on which better failed, and on which worse did
-    sides: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()  # of each cell: figures of better, of worse
 
 
 def judge(results: Results) -> list[Verdict]:
@@ -134,10 +135,11 @@ def samples_of(results: Results, claim: Claim) -> list[Sample]:
 
 def rests_on(results: Results, claim: Claim) -> list[dict[str, Any]]:
     """Pick the trials that a claim compares, whatever became of them, as rows of the trials table."""
+    sides = [side for one in claim.leads or (claim,) for side in one.sides]
     return [
         row
         for row in results.trials.to_dict("records")
-        if any(all(name in row and matches(row[name], side[name]) for name in side) for side in claim.sides)
+        if any(all(name in row and matches(row[name], side[name]) for name in side) for side in sides)
     ]
 
 
@@ -191,6 +193,8 @@ def _forbidden(claim: Claim, sample: Sample) -> tuple[Word, ...]:
 
 def _samples(results: Results, claim: Claim) -> list[Sample]:
     """The cells of a claim: every place at which one of its two settings has a trial."""
+    if claim.leads:
+        return _differences_of_leads(results, claim)
     check_metric(results, claim.metric)
     check_axes(results, [*claim.better, *claim.worse, *claim.where])
     shared = [name for name in claim.better if name in claim.worse]
@@ -220,14 +224,27 @@ def _samples(results: Results, claim: Claim) -> list[Sample]:
                 {seed: sign * value for seed, value in finished.items()},
                 sum(group.statuses.total() - group.statuses["finished"] - group.statuses["failed"] for group in pair),
                 (_failed(better, place), _failed(worse, place) if claim.kind != "above" else frozenset()),
-                () if claim.kind == "above" else ((_figures(better, place, sign), _figures(worse, place, sign)),),
             )
         )
     return samples
 
 
-def _figures(side: Mapping[Any, Group], place: Any, sign: int) -> tuple[float, ...]:
-    return tuple(sign * value for value in side[place].by_seed().values()) if place in side else ()
+def _differences_of_leads(results: Results, claim: Claim) -> list[Sample]:
+    """Return the lead at ``where`` less that at ``than``, seed by seed; a failure in any of the four hides either."""
+    larger, smaller = (
+        {key({name: value for name, value in one.cell.items() if name not in claim.than}): one for one in samples}
+        for samples in (_samples(results, lead) for lead in claim.leads)
+    )
+    found = []
+    for place in dict.fromkeys([*larger, *smaller]):
+        pair = [side[place] for side in (larger, smaller) if place in side]
+        cell = {name: value for name, value in pair[0].cell.items() if name not in claim.than}
+        first, second = (one.differences for one in (pair[0], pair[-1]))
+        differences = {seed: first[seed] - second[seed] for seed in first if seed in second and len(pair) == 2}
+        failed = frozenset[int]().union(*(seeds for one in pair for seeds in one.failed))
+        label = f"at {setting_label(cell)}" if cell else ""
+        found.append(Sample(label, cell, differences, sum(one.left_out for one in pair), (failed, failed)))
+    return found
 
 
 def _failed(side: Mapping[Any, Group], place: Any) -> frozenset[int]:
@@ -238,9 +255,9 @@ def _average(samples: list[Sample]) -> Sample:
     """Over the cells, for each seed that has all of them."""
     common = set.intersection(*(set(sample.differences) for sample in samples))
     means = {seed: float(np.mean([sample.differences[seed] for sample in samples])) for seed in sorted(common)}
-    left_out, sides = sum(sample.left_out for sample in samples), tuple(side for one in samples for side in one.sides)
+    left_out = sum(sample.left_out for sample in samples)
     better, worse = (frozenset[int]().union(*(sample.failed[side] for sample in samples)) for side in (0, 1))
-    return Sample(f"on average over {len(samples)} cells", {}, means, left_out, (better, worse), sides)
+    return Sample(f"on average over {len(samples)} cells", {}, means, left_out, (better, worse))
 
 
 def _judge_cell(claim: Claim, sample: Sample, chances: int, looks: str) -> CellVerdict:
@@ -319,6 +336,8 @@ def _reason(claim: Claim, sample: Sample, cell: CellVerdict, level: float) -> st
 
 def _failures(claim: Claim, sample: Sample) -> str:
     """Say which side failed on which seeds."""
+    if claim.than:
+        return f"a side of a lead failed on {numbered('seed', sorted(sample.failed[0]))}" if sample.failed[0] else ""
     told = []
     for side, seeds in zip((claim.better, claim.worse), sample.failed, strict=True):
         name = setting_label({axis: value for axis, value in side.items() if axis not in sample.cell}) or "the setting"

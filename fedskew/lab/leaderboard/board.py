@@ -15,7 +15,7 @@ from typing import Any
 from engine.base.errors import RunFolderError, require
 from engine.results.results import Results, check_metric, larger_is_better
 from engine.results.settings import key, label, names_oracle
-from fedskew.lab.comparing.intervals import difference, interval
+from fedskew.lab.comparing.intervals import interval, level_with
 from fedskew.lab.comparing.ranks import Ranks, ranked
 from fedskew.lab.comparing.sides import Trial, trials_of
 
@@ -32,11 +32,16 @@ class Cell:
     values: tuple[float, ...]  # of the runs
     low: float  # t interval of the mean; NaN of a single seed
     high: float
-    best: bool  # of its column, or not told from the best by the interval of their paired difference
+    best: bool  # of its column, or level with the best
 
     @property
     def mean(self) -> float:
         return math.fsum(self.values) / len(self.values)
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """The value of each seed."""
+        return {run.row["seed"]: value for run, value in zip(self.runs, self.values, strict=True)}
 
     @property
     def breaks_privacy(self) -> bool:
@@ -84,7 +89,11 @@ def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board
         runs = tuple(sorted(several, key=lambda run: run.row["seed"]))
         values = tuple(float(run.row[metric]) for run in runs)
         cells[place] = Cell(runs, values, *interval(values, LEVEL), best=False)
-    cells |= {place: replace(cells[place], best=True) for place in _best(cells, larger)}
+    for column in range(len(columns)):
+        within = {place: cell.by_seed for place, cell in cells.items() if place[1] == column}
+        best = within[(max if larger else min)(within, key=lambda place: cells[place].mean)]
+        level = [place for place, seeds in within.items() if level_with(best, seeds, len(within))]
+        cells |= {place: replace(cells[place], best=True) for place in level}
     methods, tasks = tuple(rows.values()), tuple(columns.values())
     means = [
         [cells[row, column].mean if (row, column) in cells else math.nan for row in range(len(methods))]
@@ -152,22 +161,3 @@ def _task_label(group: Mapping[str, Any], said: Sequence[str]) -> str:
     """Return ``fashion_mnist, partition.alpha=0.1``."""
     rest = [f"{name}={label(group[name])}" for name in said if name != "data.name"]
     return ", ".join([str(group["data.name"]), *rest])
-
-
-def _best(cells: Mapping[tuple[int, int], Cell], larger: bool) -> set[tuple[int, int]]:
-    """Return the best cell of each column, and those whose paired interval of the difference from it contains 0."""
-    found: set[tuple[int, int]] = set()
-    for column in {column for _, column in cells}:
-        places = [place for place in cells if place[1] == column]
-        best = (max if larger else min)(places, key=lambda place: cells[place].mean)
-        values = _by_seed(cells[best])
-        for place in places:
-            pairs = [value - values[seed] for seed, value in _by_seed(cells[place]).items() if seed in values]
-            figures = difference(pairs)
-            if place == best or figures.low <= 0 <= figures.high:
-                found.add(place)
-    return found
-
-
-def _by_seed(cell: Cell) -> dict[int, float]:
-    return {run.row["seed"]: value for run, value in zip(cell.runs, cell.values, strict=True)}

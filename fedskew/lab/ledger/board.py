@@ -13,8 +13,8 @@ from typing import Any
 
 from engine.results.results import Group, Results, grouped, larger_is_better
 from engine.results.settings import key, label
-from engine.results.statistics import CONFIDENCE, finite, mean
-from fedskew.lab.comparing.intervals import interval
+from engine.results.statistics import finite, mean
+from fedskew.lab.comparing.intervals import interval, level_with
 from fedskew.lab.ledger.page import filled, where
 from fedskew.lab.ledger.rows import SweepRows
 from fedskew.lab.quantities import quantity
@@ -91,16 +91,16 @@ def compared(rows: Iterable[BoardRow], larger: bool) -> list[BoardRow]:
     known = [*rows]
     best_first = sorted((row for row in known if row.seeds), key=lambda row: row.mean, reverse=larger)
     ended = sorted(best_first, key=lambda row: row.failed > 0)
-    confidence = 1 - (1 - CONFIDENCE) / max(len(ended) - 1, 1)
     plain = next((row for row in ended if row.method == PLAIN), None)
     found = []
     for row in ended:
-        low, high = interval(_minus(row, ended[0]), confidence)
         ahead = row.ahead
         if plain is not None and row is not plain:
             differences = _minus(row, plain)
             ahead = (mean(finite(differences)), *interval(differences))
-        found.append(replace(row, level=not row.failed and (row is ended[0] or low <= 0 <= high), ahead=ahead))
+        found.append(
+            replace(row, level=not row.failed and level_with(ended[0].seeds, row.seeds, len(ended)), ahead=ahead)
+        )
     return found + [row for row in known if not row.seeds]
 
 

@@ -32,7 +32,6 @@ from fedskew.lab.pages.tables import (
     word_cell,
 )
 from fedskew.lab.quantities import Quantity, quantity_of, with_unit
-from fedskew.lab.wording import capitalised
 
 
 @dataclass(frozen=True)
@@ -79,20 +78,15 @@ def _view(number: int, verdict: Verdict, results: Results, rope: float) -> Claim
 
 
 def _beside(effects: ClaimEffects, measured: Quantity, several: bool) -> str:
-    sentences = []
-    one = effects.improvement
-    if math.isfinite(one.chance):
-        interval_of_chance = f" (95 % interval {one.low:.2f} to {one.high:.2f})" if math.isfinite(one.low) else ""
-        sentences.append(f"Probability of improvement {one.chance:.2f}{interval_of_chance}")
-    if math.isfinite(effects.weakest.within):
-        width = measured.text(effects.rope, unit=True).replace(" %", " points")
-        where = " in the weakest cell" if several else ""
-        shares = (effects.weakest.above, effects.weakest.within, effects.weakest.below)
-        sentences.append(
-            f"the mean difference{where} is above +{width} with probability {shares[0]:.2f}, "
-            f"within ±{width} {shares[1]:.2f}, below −{width} {shares[2]:.2f}"
-        )
-    return capitalised("; ".join(sentences))
+    if not math.isfinite(effects.weakest.within):
+        return ""
+    width = measured.text(effects.rope, unit=True).replace(" %", " points")
+    where = " in the weakest cell" if several else ""
+    above, within, below = effects.weakest.above, effects.weakest.within, effects.weakest.below
+    return (
+        f"The mean difference{where} is above +{width} with probability {above:.2f}, "
+        f"within ±{width} {within:.2f}, below −{width} {below:.2f}"
+    )
 
 
 def _numbers(verdict: Verdict, measured: Quantity) -> tuple[str, ...]:
