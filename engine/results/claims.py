@@ -18,6 +18,7 @@ from engine.base.errors import require
 from engine.results.settings import better_way, key, make_plain
 
 
+@dataclass(frozen=True)
 class _Plain:
     """Plain data, for YAML, and back."""
 

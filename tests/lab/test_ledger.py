@@ -221,6 +221,8 @@ def test_a_headline_says_how_little_was_trained(folder: Path) -> None:
     assert local_steps({**base, "participation": {"fraction": 0.5}}) == pytest.approx(0.5 * 12 * epochs * batches)
     for unlike in ({"data": {"name": "emnist"}}, {"partition": {**base["partition"], "name": "class_sets"}}):
         assert math.isnan(local_steps({**base, **unlike}))
+    own = {**base["data"], "name": "parquet", "train_samples": 2_000}
+    assert local_steps({**base, "data": own}) == local_steps({**base, "data": {**base["data"], "train_samples": 2_000}})
     stages = [{"rounds": 3, "local": {"epochs": 4}}, {"rounds": 5, "local": {"steps": 7}}, {"rounds": 0}]
     assert local_steps({**base, "stages": stages}) == pytest.approx(0.2 * (3 * 4 * batches + 5 * 7))
     assert local_steps({**base, "local": {**base["local"], "batch_size": "full"}}) == pytest.approx(0.2 * 12 * epochs)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -30,6 +31,7 @@ HEADLINES = {  # paper -> the sweep whose first claim is its row
     "CBFL": "cbfl.headline",
 }
 TRAINING_ROWS = {"cifar10": 50_000, "cifar100": 50_000, "fashion_mnist": 60_000, "fashion_mnist_sample": 10_000}
+OWN_DATA = ("imagefolder", "parquet")  # whose folder says what it is
 BEGIN = "<!-- headline claims: written by fedskew claims -->"
 END = "<!-- end of the headline claims -->"
 
@@ -131,10 +133,12 @@ def where(entry: Entry) -> str:
     """Say on what the trials of a sweep were run: ``10,000 images of fashion_mnist; cnn; 10 clients; 12 rounds``."""
     base = entry.definition["base"]
     data, models = base["data"], [model["name"] for model in base.get("client_models") or [base["model"]]]
+    name = Path(data["root"]).name if data["name"] in OWN_DATA else data["name"]
+    name += f" at {data['size']} x {data['size']} pixels" if data.get("size") else ""
     images = f"{data['train_samples']:,} images of " if data.get("train_samples") else ""
     rounds = sum(stage["rounds"] for stage in base["stages"]) if base.get("stages") else base["rounds"]
     clients = counted(base["partition"]["clients"], "client")
-    return f"{images}{data['name']}; {', '.join(models)}; {clients}; {counted(rounds, 'round')}"
+    return f"{images}{name}; {', '.join(models)}; {clients}; {counted(rounds, 'round')}"
 
 
 def local_steps(base: Mapping[str, Any]) -> float:
@@ -143,10 +147,10 @@ def local_steps(base: Mapping[str, Any]) -> float:
     NaN where that does not say how long is trained: of other data, and of class sets, whose student learns afterwards.
     """
     data, partition, stages = base["data"], base["partition"], base.get("stages") or [base]
-    whole, clients, cohorts = TRAINING_ROWS.get(data["name"], 0), partition["clients"], base["participation"]
-    if not whole or not clients or partition["name"] == "class_sets":
+    rows, clients, cohorts = data.get("train_samples"), partition["clients"], base["participation"]
+    rows = (rows or TRAINING_ROWS.get(data["name"], 0)) / (clients or 1)
+    if not rows or not clients or partition["name"] == "class_sets":
         return math.nan
-    rows = (data.get("train_samples") or whole) / clients
     share = cohorts["count"] / clients if cohorts.get("count") else cohorts.get("fraction") or 1.0
     found = 0
     for stage in stages:
