@@ -134,13 +134,21 @@ def samples_of(results: Results, claim: Claim) -> list[Sample]:
 
 
 def rests_on(results: Results, claim: Claim) -> list[dict[str, Any]]:
-    """Pick the trials that a claim compares, whatever became of them, as rows of the trials table."""
-    sides = [side for one in claim.leads or (claim,) for side in one.sides]
-    return [
-        row
-        for row in results.trials.to_dict("records")
-        if any(all(name in row and matches(row[name], side[name]) for name in side) for side in sides)
+    """Pick the trials that a claim compares, whatever became of them, as rows of the trials table.
+
+    None if a setting that it compares has none: then nothing that there is says anything about it.
+    """
+    rows = results.trials.to_dict("records")
+    sides = [
+        {
+            number
+            for number, row in enumerate(rows)
+            if all(name in row and matches(row[name], side[name]) for name in side)
+        }
+        for one in claim.leads or (claim,)
+        for side in one.sides
     ]
+    return [rows[n] for n in sorted(set[int]().union(*sides))] if all(sides) else []
 
 
 def _judge(results: Results, claim: Claim) -> Verdict:

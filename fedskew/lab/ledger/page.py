@@ -78,7 +78,7 @@ def with_headlines(text: str, sweeps: Iterable[SweepRows], paper: Mapping[str, M
     for name, of in HEADLINES.items():
         sweep, row = first.get(of, (None, None))
         setting, span = "", ""
-        if sweep and row and sweep.entry:
+        if sweep and row and row.verdict and sweep.entry:
             share = local_steps(sweep.entry.definition["base"]) / local_steps(paper[of]) if of in paper else math.nan
             setting = where(sweep.entry) + (f"; {100 * share:.2g} % of the paper's local steps" if share < 1 else "")
             span = _span(row, [other for one, other in counted if one is sweep])
