@@ -67,8 +67,8 @@ SOURCE = "CBFL, table {} (single runs)"
 FIGURE = "CBFL, figure {}"
 FEDAVG = {"name": "fedavg"}
 ROWS = "algorithm.name"
-NAMED = "name"  # rows that are algorithms as well, and
-GROUP_NORM = "fedavg_groupnorm"  # one more
+NAMED = "name"  # the experiment's own name, which may be any word: rows of a table that are more than algorithms
+GROUP_NORM = "fedavg_groupnorm"  # such a row
 METHODS = list(printed.METHODS)
 FOUR = list(printed.FOUR)
 WITHOUT_WARM_UP = ("fedprox", "fednova", "scaffold")
@@ -229,16 +229,16 @@ def column(profile: str, axis: str, table: Mapping[Any, float]) -> tuple[Publish
 
 
 TUNED_RATES = (0.001, 0.003, 0.01, 0.03)  # local.lr that is tried for each method, on rows and a seed held out
+SKEWED_RATES = (0.003, 0.01, 0.03, 0.1)  # the same, where one row has GroupNorm, which may bear a higher one
 SKEWED = {"data.name": "fashion_mnist", **fair.OWN_TEST_ROWS} | {
     "partition.min_samples": 20,  # as many clients in a cohort as K c, whatever alpha
     "partition.on_small": "repair",
 }
 
 
-def _fair(methods: Iterable[str], axis: str = ROWS) -> dict[str, Any]:
+def _fair(methods: Iterable[str], axis: str = ROWS, rates: Iterable[float] = TUNED_RATES) -> dict[str, Any]:
     """Return what makes verdicts on methods fair, as fields of a sweep."""
-    rates = tune.grid_search(list(TUNED_RATES))
-    tuned = tuple(Tuned({axis: method}, {"local.lr": rates}) for method in methods)
+    tuned = tuple(Tuned({axis: method}, {"local.lr": tune.grid_search(list(rates))}) for method in methods)
     return {"seeds": fair.SEEDS, "tuned": tuned, "tuning_seeds": (1000,), "tuning_rows": fair.TUNING_ROWS}
 
 
@@ -318,10 +318,12 @@ def table1(profile: str) -> Sweep:
 def table2(profile: str) -> Sweep:
     """Four methods by label skew, and FedAvg with GroupNorm: does CBFL's lead grow as alpha falls?
 
-    GroupNorm tells how much of the lead is over BatchNorm's running statistics, which skew spoils; CBFL itself needs
-    them. The paper's profile has the text's partition and that of the published code, which below 0.1 gives every
-    client five images of each class: another family of partitions. Laptop: 5,000 images of Fashion-MNIST in the text's
-    partition, and the best of four rates for each row, over all alphas; hours on two cores.
+    GroupNorm tells how much of the lead is over BatchNorm's running statistics, which skew spoils; CBFL itself
+    needs them. That the lead over FedNova grows is no claim: the paper's own shrinks on two data sets of three. The
+    paper's profile has the text's partition and that of the published code, which below 0.1 gives every client five
+    images of each class: another family of partitions. Laptop: 5,000 images of Fashion-MNIST in the text's
+    partition, and for each row the best of four rates on the mean over alphas, in which the strongest skew, where
+    accuracies differ most, counts most; hours on two cores.
     """
     paper = profile == "paper"
     alphas = list(printed.ALPHAS) if paper else [0.3, 0.1, 0.03]
@@ -363,14 +365,18 @@ def table2(profile: str) -> Sweep:
             ),
             *(
                 ahead(
-                    f"CBFL's lead over {name} in the last ten rounds grows as labels become more skewed.",
-                    "CBFL, section 5.6",
+                    f"In the last ten rounds CBFL's lead over {name} is larger under the strongest skew than the least.",
+                    told,
                     (NAMED, "cbfl", method),
                     LAST,
-                    where={"alpha": alphas[-1]},
+                    where={"alpha": alphas[-1], "partition.name": "dirichlet"},
                     than={"alpha": alphas[0]},
                 )
-                for name, method in (("FedAvg", "fedavg"), ("FedProx", "fedprox"), ("FedNova", "fednova"))
+                for name, method, told in (
+                    ("FedAvg", "fedavg", "CBFL, section 5.6"),
+                    ("FedProx", "fedprox", "CBFL, section 5.6"),
+                    ("FedAvg with GroupNorm", GROUP_NORM, "ours"),
+                )
             ),
             *(
                 ahead(
@@ -382,7 +388,7 @@ def table2(profile: str) -> Sweep:
                 for name, method in (("FedAvg", "fedavg"), ("CBFL", "cbfl"))
             ),
         ),
-        **({} if paper else {**_fair(methods, NAMED), "metric": LAST}),
+        **({} if paper else {**_fair(methods, NAMED, SKEWED_RATES), "metric": LAST}),
     )
 
 

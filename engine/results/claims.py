@@ -64,9 +64,9 @@ class Claim(_Plain):
         require(alone, "worse", self.worse, "must be empty with kind=above", "leave it out")
         lead = not self.than or self.kind != "above"
         require(lead, "than", self.than, "compares two leads, and kind=above has none", "leave it out")
-        one = {name: value for name, value in self.where.items() if not isinstance(value, list)}
-        moved = all(name in one and key(one[name]) != key(value) for name, value in self.than.items())
-        moved = moved and not {*self.than} & {*self.better, *self.worse}
+        both = [(self.where.get(name), value) for name, value in self.than.items()]
+        moved = not any(key(one) == key(two) or isinstance(one, list) or isinstance(two, list) for one, two in both)
+        moved = moved and {*self.than} <= {*self.where} - {*self.better, *self.worse}
         rule = "must be of axes that where alone names, with one other value each"
         require(moved, "than", self.than, rule, "say both values of the axis")
         negative = self.kind == "equal" and self.margin < 0

@@ -563,6 +563,16 @@ def test_a_lead_that_grows() -> None:
         assert judge(results(cells, [claim]))[0].verdict == word, name
     assert effects_of(results(cells, [GROWS]), GROWS).weakest.above > 0.99
     assert judge(results({0.1: cells[0.1]}, [GROWS]))[0].why.startswith("this sweep cannot say")
+    skews = [{"name": "dirichlet", "alpha": alpha} for alpha in (0.1, 0.5)]
+    of_both = results(
+        {"iid": cells[0.1], "dirichlet": cells[0.5]},
+        [replace(GROWS, where={"alpha": "iid"}, than={"alpha": "dirichlet"})],
+    )
+    several = [
+        skews[number % 2] if value == "dirichlet" else value for number, value in enumerate(of_both.trials["alpha"])
+    ]
+    [found] = judge(replace(of_both, trials=of_both.trials.assign(alpha=setting_column(several))))
+    assert found.why.startswith("this sweep cannot say") and "is more than one setting" in found.why
 
 
 @pytest.mark.parametrize(("alpha", "mu"), [(0.1, 0), (0.1, 1), (0.5, 0), (0.5, 1)])
@@ -609,6 +619,7 @@ ITSELF = "comes to the same setting as better, since what one side names is give
         ({"than": {"alpha": 2}}, "must be of axes that where alone names"),
         ({"where": {"alpha": 2}, "than": {"alpha": 2.0}}, "with one other value each; say both values of the axis"),
         ({"where": {"alpha": [1, 2]}, "than": {"alpha": 3}}, "with one other value each"),
+        ({"where": {"alpha": 1}, "than": {"alpha": [2, 3]}}, "with one other value each"),
         ({"better": {"mu": 1, "alpha": 1}, "where": {"alpha": 1}, "than": {"alpha": 3}}, "that where alone names"),
     ],
 )

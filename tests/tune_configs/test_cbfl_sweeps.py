@@ -497,6 +497,20 @@ def test_targets_are_those_of_their_network() -> None:
     ]
 
 
+def test_leads_grow_in_the_papers_own_figures() -> None:
+    """Kills: a lead that is claimed to grow where the paper's shrinks; one across two families of partitions."""
+    of = {(data, method): figures for (data, method), figures in cbfl_published.TABLE2.items()}
+    for profile in PROFILES:
+        claims = {claim.worse["name"]: claim for claim in sweep("table2", profile).claims if claim.than}
+        assert list(claims) == ["fedavg", "fedprox", "fedavg_groupnorm"]
+        assert {claim.where["partition.name"] for claim in claims.values()} == {"dirichlet"}
+        assert all(claim.where["alpha"] < claim.than["alpha"] for claim in claims.values())
+    for data in ("cifar10", "cifar100", "cinic10"):
+        first, last = ({name: of[data, name][place] for name in cbfl_published.FOUR} for place in (0, -1))
+        grows = {name: last["cbfl"] - last[name] > first["cbfl"] - first[name] for name in ("fedavg", "fedprox")}
+        assert all(grows.values()), data
+
+
 def test_tables_of_the_paper_are_whole() -> None:
     """Kills: a row or a column that was lost in typing."""
     assert {len(figures) for figures in cbfl_published.TABLE1.values()} == {5}

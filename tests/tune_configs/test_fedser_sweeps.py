@@ -194,7 +194,7 @@ def test_leads_grow_in_the_papers_own_figures() -> None:
             [(at, than)] = [(str(claim.where[axis]), str(claim.than[axis])) for axis in claim.than]
             method = claim.worse["algorithm"]["name"].replace("mixup_local", "fedmix")
             leads = [found["fedser", place] - found[method, place] for place in (at, than)]
-            assert leads[0] > leads[1], claim.text
+            assert leads[0] - leads[1] > claim.margin, claim.text
 
 
 def test_figure_2_is_a_partition_and_hardly_a_run() -> None:

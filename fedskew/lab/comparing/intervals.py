@@ -156,12 +156,12 @@ def interval(differences: Values, confidence: float = CONFIDENCE, rule: Interval
 def level_with(best: Mapping[int, float], other: Mapping[int, float], settings: int) -> bool:
     """Return whether the best of so many settings is no better than another: the interval of the difference holds 0.
 
-    best, other: the figure of each seed. Differences are paired by seed, and the interval is of level
-    1 - 0.05 / (settings - 1), since each of the others has a chance to be told from the best.
+    best, other: the figure of each seed; best may be the other. Differences are paired by seed, and the interval is of
+    level 1 - 0.05 / (settings - 1), since each of the others has a chance to be told from the best.
     """
     differences = [value - best[seed] for seed, value in other.items() if seed in best]
     low, high = interval(differences, 1 - (1 - CONFIDENCE) / max(settings - 1, 1))
-    return other is best or low <= 0 <= high
+    return low <= 0 <= high or (len(differences) > 0 and not any(differences))  # few zeros have no interval
 
 
 def sign_flip(

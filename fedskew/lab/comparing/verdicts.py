@@ -25,7 +25,8 @@ settings of which one failed are not equal: of kind="equal" a failure of either 
 failed says nothing, and forbids both words. Effect, interval and p are of the pairs that ended; p, which is small for
 what speaks for the claim, is NaN where "held" is forbidden.
 
-A claim with ``than`` is about two leads: the sample is the difference of the two paired differences, seed by seed.
+A claim with ``than`` is about two leads: the sample is the difference of the two paired differences, seed by seed, and
+a failure in any of the four settings forbids both words.
 
 A claim on average (``every=False``) has one interval: of the mean over the cells for each seed that has all of them.
 
@@ -239,10 +240,13 @@ def _samples(results: Results, claim: Claim) -> list[Sample]:
 
 def _differences_of_leads(results: Results, claim: Claim) -> list[Sample]:
     """Return the lead at ``where`` less that at ``than``, seed by seed; a failure in any of the four hides either."""
-    larger, smaller = (
+    of_leads = [_samples(results, lead) for lead in claim.leads]
+    larger, smaller = sides = [
         {key({name: value for name, value in one.cell.items() if name not in claim.than}): one for one in samples}
-        for samples in (_samples(results, lead) for lead in claim.leads)
-    )
+        for samples in of_leads
+    ]
+    one_each = [*map(len, sides)] == [*map(len, of_leads)]
+    require(one_each, "than", setting_label(claim.than), "is more than one setting", "name its fields, too")
     found = []
     for place in dict.fromkeys([*larger, *smaller]):
         pair = [side[place] for side in (larger, smaller) if place in side]

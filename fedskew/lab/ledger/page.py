@@ -126,7 +126,7 @@ def _second_best(sweep: SweepRows | None, row: Row | None) -> str:
 
 
 def _mark(claim: Claim) -> str:
-    return f" ({BREAKS_PRIVACY})" if names_oracle([claim.better, claim.worse, claim.where]) else ""
+    return f" ({BREAKS_PRIVACY})" if names_oracle([claim.better, claim.worse, claim.where, claim.than]) else ""
 
 
 def where(entry: Entry) -> str:
@@ -144,7 +144,8 @@ def where(entry: Entry) -> str:
 def local_steps(base: Mapping[str, Any]) -> float:
     """Return how many local steps a client takes in all rounds of an experiment, where all hold equally many rows.
 
-    NaN where that does not say how long is trained: of other data, and of class sets, whose student learns afterwards.
+    NaN where that does not say how long is trained: of data whose rows nobody says, and of class sets, whose student
+    learns afterwards.
     """
     data, partition, stages = base["data"], base["partition"], base.get("stages") or [base]
     rows, clients, cohorts = data.get("train_samples"), partition["clients"], base["participation"]
@@ -180,7 +181,7 @@ def _p_values(row: Row, of_ledger: float | None) -> str:
 def _before(sweep: SweepRows, outcome: Outcome) -> str:
     """Say what the same claims came to in an entry before this one; "" if it had none of them."""
     numbers: dict[str, list[str]] = {word: [] for word in WORDS}
-    for number, row in enumerate(sweep.rows, start=1):
+    for number, row in ((number, row) for number, row in enumerate(sweep.rows, start=1) if row.verdict):
         numbers.get(outcome.verdicts.get(row.claim.text, ""), []).append(str(number))
     return "; ".join(f"{word}: {', '.join(found)}" for word, found in numbers.items() if found)
 
