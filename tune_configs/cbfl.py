@@ -365,7 +365,7 @@ def table2(profile: str) -> Sweep:
             ),
             *(
                 ahead(
-                    f"In the last ten rounds CBFL's lead over {name} is larger under the strongest skew than the least.",
+                    f"In the last ten rounds CBFL leads {name} by more under the strongest skew than under the least.",
                     told,
                     (NAMED, "cbfl", method),
                     LAST,
