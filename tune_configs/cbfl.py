@@ -238,8 +238,7 @@ SKEWED = {"data.name": "fashion_mnist", **fair.OWN_TEST_ROWS} | {
 
 def _fair(methods: Iterable[str], axis: str = ROWS, rates: Iterable[float] = TUNED_RATES) -> dict[str, Any]:
     """Return what makes verdicts on methods fair, as fields of a sweep."""
-    tuned = tuple(Tuned({axis: method}, {"local.lr": tune.grid_search(list(rates))}) for method in methods)
-    return {"seeds": fair.SEEDS, "tuned": tuned, "tuning_seeds": (1000,), "tuning_rows": fair.TUNING_ROWS}
+    return fair.tuned(*(Tuned({axis: method}, {"local.lr": tune.grid_search(list(rates))}) for method in methods))
 
 
 Pair = tuple[str, Any, Any]  # an axis, and two of its values

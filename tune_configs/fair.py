@@ -7,6 +7,16 @@ so that an interval over seeds holds seeds, partitions and test images (docs/dec
 
 from __future__ import annotations
 
+from typing import Any
+
+from engine.sweeps.tuned import Tuned
+
 SEEDS = (100, 101, 102, 103, 104)
 TUNING_ROWS = 0.1
+UNTUNED: dict[str, Any] = {"seeds": (0, 1, 2)}  # in the place of what tuned() returns, in a paper's own setting
 OWN_TEST_ROWS = {"data.test_samples": 2_000, "data.test_part": 0}  # of 10,000: five parts
+
+
+def tuned(*sides: Tuned) -> dict[str, Any]:
+    """Return the fields of a sweep each of whose sides is chosen so, by one seed."""
+    return {"seeds": SEEDS, "tuned": sides, "tuning_seeds": (1000,), "tuning_rows": TUNING_ROWS}

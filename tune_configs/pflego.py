@@ -589,20 +589,14 @@ def cifar10_reduced(profile: str) -> Sweep:
     pflego, fedper = methods = _first_heads(paper, [own, FEDPER])
     tried = {"server_lr": tune.grid_search([*ETA, 1e-2]), "head_lr": tune.grid_search([0.007, 0.05])}
     rates = {"local.lr": tune.grid_search([0.003, 0.007, 0.02, 0.035, 0.05, 0.1, 0.15, 0.2])}
-    how: dict[str, Any] = {"seeds": (0, 1, 2)}
-    searched = {
-        "seeds": fair.SEEDS,
-        "tuned": (Tuned({"algorithm": pflego}, tried), Tuned({"algorithm": fedper}, rates)),
-        "tuning_seeds": (1000,),
-        "tuning_rows": fair.TUNING_ROWS,
-    }
+    searched = fair.tuned(Tuned({"algorithm": pflego}, tried), Tuned({"algorithm": fedper}, rates))
     return Sweep(
         base=base(profile, {**changes, **({} if paper else fewer)}),
         space={"algorithm": tune.grid_search(methods)},
         metric=EVERYBODY,
         tables=_both_scopes(),
         claims=at_or_above_fedper({}, pflego, fedper),
-        **(how if paper else how | searched),
+        **(fair.UNTUNED if paper else searched),
     )
 
 

@@ -24,8 +24,8 @@ class Facts:
 
 def facts_of(experiment: Mapping[str, Any], summary: Mapping[str, Any], lineage: set[str]) -> Facts:
     """Gather the facts of a trial; ``summary``: {} of one that has not ended."""
-    last = {name: part for name, part in (experiment["stages"] or [{}])[-1].items() if name == "algorithm" and part}
-    parts = {**experiment, **last}
+    last = (experiment["stages"] or [{}])[-1]
+    parts = {**experiment, "algorithm": last.get("algorithm") or experiment.get("algorithm")}
     code = summary.get("versions", {}).get(CODE, UNKNOWN)
     return Facts(
         lineage=frozenset(lineage),

@@ -240,17 +240,18 @@ def _samples(results: Results, claim: Claim) -> list[Sample]:
 
 def _differences_of_leads(results: Results, claim: Claim) -> list[Sample]:
     """Return the lead at ``where`` less that at ``than``, seed by seed; a failure in any of the four hides either."""
+
+    def apart(one: Sample) -> dict[str, Any]:
+        return {name: value for name, value in one.cell.items() if name not in claim.than}
+
     of_leads = [_samples(results, lead) for lead in claim.leads]
-    larger, smaller = sides = [
-        {key({name: value for name, value in one.cell.items() if name not in claim.than}): one for one in samples}
-        for samples in of_leads
-    ]
+    larger, smaller = sides = [{key(apart(one)): one for one in samples} for samples in of_leads]
     one_each = [*map(len, sides)] == [*map(len, of_leads)]
     require(one_each, "than", setting_label(claim.than), "is more than one setting", "name its fields, too")
     found = []
     for place in dict.fromkeys([*larger, *smaller]):
         pair = [side[place] for side in (larger, smaller) if place in side]
-        cell = {name: value for name, value in pair[0].cell.items() if name not in claim.than}
+        cell = apart(pair[0])
         first, second = (one.differences for one in (pair[0], pair[-1]))
         differences = {seed: first[seed] - second[seed] for seed in first if seed in second and len(pair) == 2}
         failed = frozenset[int]().union(*(seeds for one in pair for seeds in one.failed))
