@@ -41,6 +41,7 @@ Choice = dict[str, Any]  # a name with fields
 SOURCE = "FedSER, table {} (single runs)"
 FIGURE = "FedSER, figure {}"
 METRIC = "best_accuracy"
+LAST = "last10_accuracy"
 INFERRED = "the paper's own batch, epochs and rounds are inferred"
 ELSEWHERE = "another network, other data and fewer rounds here"
 NOISE = 0.005  # by which the paper's figures of one configuration differ between its tables
@@ -470,15 +471,16 @@ def protocol(profile: str) -> Sweep:
 # --- where the effect can show ----------------------------------------------------------------------------
 
 ARMS = (2, 1)  # sub-networks; none is FedAvg
-RATES = (0.003, 0.01, 0.03, 0.1)
+RATES = (0.01, 0.03, 0.1, 0.3)
 
 
 def headline(profile: str) -> Sweep:
     """FedSER with one and with two sub-networks against FedAvg, on CIFAR-10: table 1's claim, and figure 3's.
 
-    Laptop: 5,000 images, of CIFAR-10's parquet files in ``./cifar10`` and made 16 x 16, moved and mirrored, 8 clients,
-    ResNet-8 with its BatchNorm, and 10 local epochs in each of 20 rounds: 4,000 steps a client, a sixth of the paper's
-    24,500. Each method has the best of four rates on rows and one seed held out; four hours on two cores. A regulariser
+    Laptop: 5,000 images, of CIFAR-10's parquet files in ``./cifar10`` and made 16 x 16, mirrored but not moved, since
+    crops move by 4 pixels, 8 clients, ResNet-8 with its BatchNorm, and 10 local epochs in each of 20 rounds: 4,000
+    steps a client, a sixth of the paper's 24,500. Each method has the rate of four that is best in the last ten rounds
+    on rows and one seed held out, since a best round flatters what swings; four hours on two cores. A regulariser
     needs clients that learn their images by heart, and steps enough to do so: two runs before, of a smaller network
     without BatchNorm, had 480 steps a client, and FedSER was behind by 9 and by 4 points. Batches are of 32 where the
     paper's are of 64, so that in rows it is a twelfth. The sum over sub-networks is not divided: n = 2 also pulls twice
@@ -490,14 +492,14 @@ def headline(profile: str) -> Sweep:
         "partition__clients": 8,
         "rounds": 20,
         "local__epochs": 10,
-        "local__augment": "crop_flip",
+        "local__augment": "flip",
     }
     start = base(profile) if paper else base(profile, **changes).replace(fair.OWN_TEST_ROWS)
     two, one = arms = [{**FEDSER, "subnets": n} for n in ARMS]
     methods = [FEDAVG, *arms]
     rates = {"local.lr": tune.grid_search(list(RATES))}
-    searched = fair.tuned(*(Tuned({"algorithm": method}, rates) for method in methods))
-    scopes = {METRIC: "in its best round", "last10_accuracy": "in the last ten rounds"}
+    searched = fair.tuned(*(Tuned({"algorithm": method}, rates) for method in methods), rows=fair.OF_FEW)
+    scopes = {METRIC: "in its best round", LAST: "in the last ten rounds"}
     leads = (
         Claim(f"{told} is better than FedAvg {scope}.", source, {"algorithm": arm}, {"algorithm": FEDAVG}, {}, metric)
         for told, arm, source in (("FedSER", two, SOURCE.format(1)), ("FedSER with n = 1", one, FIGURE.format(3)))
@@ -507,7 +509,7 @@ def headline(profile: str) -> Sweep:
     return Sweep(
         base=start,
         space={"algorithm": tune.grid_search(methods)},
-        metric=METRIC,
+        metric=METRIC if paper else LAST,
         tables=(
             PaperTable("Best accuracy", ("algorithm",), (), METRIC),
             PaperTable("Accuracy of the last ten rounds", ("algorithm",), ()),

@@ -164,13 +164,21 @@ def check_cards(driver: Path = Path("/proc/driver/nvidia/version")) -> list[Find
         usable = cards()
     if usable:
         lines = [f"{name}, {size / GB:.1f} GB" for name, size in usable]
-        return [Finding("ok", f"card {number}", line) for number, line in enumerate(lines)]
+        return [*(Finding("ok", f"card {number}", line) for number, line in enumerate(lines)), check_sharing()]
     if not driver.exists():
         return [Finding("ok", "cards", "none; everything is computed on the CPU")]
     reason = one_line(str(given[0].message)) if given else "no card is visible to this process"
     if torch.version.cuda is None:
         reason = "this torch is built without CUDA; install one that has it"
     return [Finding("warn", "cards", f"there is an NVIDIA driver, but torch can use no card: {reason}")]
+
+
+def check_sharing() -> Finding:
+    """Check whether CUDA's Multi-Process Service (MPS) lets the processes of a card compute at the same time."""
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    if Path(pipes, "control").exists():
+        return Finding("ok", "sharing", "MPS is on: actors on one card compute side by side")
+    return Finding("ok", "sharing", "MPS is off: actors on one card take turns (nvidia-cuda-mps-control -d starts it)")
 
 
 def check_kernels(capability: str) -> Finding:

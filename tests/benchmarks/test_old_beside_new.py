@@ -153,7 +153,7 @@ def test_a_revision_that_is_none() -> None:
             old_beside_new.unpack(word, Path("nowhere"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_commit_beside_this_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Kills: a child that asks a tree for what it has not; a table or a file without one of the two."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)

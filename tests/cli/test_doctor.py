@@ -167,10 +167,14 @@ def test_ranges_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a card that torch cannot use and nobody mentions; a machine without one that is warned of it."""
+    """Kills: a card that torch cannot use and nobody mentions; a machine without one that is warned of it; MPS."""
     (tmp_path / "driver").touch()
     monkeypatch.setattr(doctor, "cards", lambda: [("H200", 150_000_000_000)])
-    assert [found.text for found in doctor.check_cards()] == ["H200, 150.0 GB"]
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    card, sharing = doctor.check_cards()
+    assert card.text == "H200, 150.0 GB" and sharing.text.startswith("MPS is off")
+    (tmp_path / "control").touch()
+    assert doctor.check_cards()[1].text.startswith("MPS is on")
     monkeypatch.setattr(doctor, "cards", list)
     assert doctor.check_cards(tmp_path / "no driver")[0].mark == "ok"
     assert doctor.check_cards(tmp_path / "driver")[0].mark == "warn"

@@ -68,7 +68,7 @@ def difference(folder: Path, name: str, **changes: Any) -> float:
     return gap(*(run(folder / str(compiled), name, compiled, **changes) for compiled in (False, True)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_numbers_are_the_loops(tmp_path: Path, compilations: list[int]) -> None:
     """Kills: a step that is taken twice while it is traced; rows of other clients; a tensor that stays as it was when
     it was compiled; compiling anew for each client."""

@@ -505,6 +505,8 @@ def test_leads_grow_in_the_papers_own_figures() -> None:
         assert list(claims) == ["fedavg", "fedprox", "fedavg_groupnorm"]
         assert {claim.where["partition.name"] for claim in claims.values()} == {"dirichlet"}
         assert all(claim.where["alpha"] < claim.than["alpha"] for claim in claims.values())
+        assert {claim.where["alpha"] for claim in claims.values()} == {cbfl_published.ALPHAS[-1]}
+        assert {claim.than["alpha"] for claim in claims.values()} == {cbfl_published.ALPHAS[0]}
     for data in ("cifar10", "cifar100", "cinic10"):
         first, last = ({name: of[data, name][place] for name in cbfl_published.FOUR} for place in (0, -1))
         grows = {name: last["cbfl"] - last[name] > first["cbfl"] - first[name] for name in ("fedavg", "fedprox")}

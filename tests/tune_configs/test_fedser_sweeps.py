@@ -207,15 +207,17 @@ def test_figure_2_is_a_partition_and_hardly_a_run() -> None:
 
 
 def test_the_headline_is_long_enough() -> None:
-    """Kills: a claim on the beginning of a training; a network without BatchNorm, or one for another size of image; a
-    method that is given less than another; arms that are told apart by more than n."""
+    """Kills: a claim on the beginning of a training; a network without BatchNorm, or one for another size of image;
+    crops of half of one; a rate chosen by its luckiest round; a method that is given less than another; arms that are
+    told apart by more than n."""
     found = sweep("headline", "laptop")
     assert [len(side.candidates()) for side in found.tuned] == [4] * len(found.settings())
+    assert found.metric == "last10_accuracy"
     for setting, side in zip(found.settings(), found.tuned, strict=True):
         assert side.picks(found.base.replace(setting), setting)
         for candidate in side.candidates():
             trial = found.experiment({**setting, **candidate}, 0)
-            assert (trial.rounds, trial.local.epochs, trial.local.augment) == (20, 10, "crop_flip")
+            assert (trial.rounds, trial.local.epochs, trial.local.augment) == (20, 10, "flip")
             assert (trial.local.lr, trial.schedule) == (candidate["local.lr"], ())
             assert (trial.value_of("model.name"), trial.value_of("data.size")) == ("resnet8", 16)
     names = [setting["algorithm"]["name"] for setting in found.settings()]

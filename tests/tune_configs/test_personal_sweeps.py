@@ -159,14 +159,21 @@ def test_heads_start_as_in_the_published_code() -> None:
 
 
 def test_each_side_of_the_headline_is_searched_for() -> None:
-    """Kills: a method whose rate is the guess of who wrote the sweep; a figure that FedAvg has not, to choose by."""
+    """Kills: a method whose rate is a guess of who wrote the sweep; a head whose rate is fixed where others' is not; a
+    figure that FedAvg has not, to choose by; models as they are received of methods that train them before."""
     found = sweep("pflego.headline", "laptop")
     names = [method["name"] for method in found.space["algorithm"]["grid_search"]]
     assert [side.where["algorithm.name"] for side in found.tuned] == names
     keys = {side.where["algorithm.name"]: list(side.space) for side in found.tuned}
-    assert {name for name, key in keys.items() if key == ["algorithm.server_lr"]} == {"pflego", "fedrecon"}
-    assert {name for name, key in keys.items() if key != ["local.lr"]} == {"pflego", "fedrecon"}
+    heads = {"pflego": "algorithm.head_lr", "fedrecon": "algorithm.recon_lr"}
+    assert all(
+        key == (["algorithm.server_lr", heads[name]] if name in heads else ["local.lr"]) for name, key in keys.items()
+    )
     assert found.metric == "participants_accuracy"
+    received = {
+        claim.worse["algorithm"]["name"] for claim in found.claims if claim.metric == "personal_last10_accuracy"
+    }
+    assert received == {"fedper", "fedrep"}
 
 
 def test_who_is_measured_is_there_in_the_last_ten_rounds() -> None:
@@ -197,7 +204,7 @@ def test_reduced_cifar10_is_what_it_says() -> None:
         assert (found["rounds"], found["local"]["steps"], found["model"]["name"]) == (100, 10, "pflego_cifar")
     sides = sweep("pflego.cifar10_reduced", "laptop").tuned
     assert [len(side.candidates()) for side in sides] == [8, 8]  # none of them twice
-    assert max(one["local.lr"] for one in sides[1].candidates()) == 0.2
+    assert max(one["local.lr"] for one in sides[1].candidates()) == 0.5
 
 
 def test_steps_are_told_to_each_method_in_its_own_way() -> None:
