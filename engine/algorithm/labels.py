@@ -18,16 +18,6 @@ def own_logits(logits: Tensor, class_counts: Tensor) -> Tensor:
     return logits.masked_fill(class_counts == 0, -torch.inf)
 
 
-def to_local(labels: Tensor, class_counts: Tensor) -> Tensor:
-    """Translate [B] global labels of the client's classes to local ones."""
-    return _numbers(class_counts)[labels]
-
-
-def to_global(labels: Tensor, class_counts: Tensor) -> Tensor:
-    """Translate [B] local labels to global ones; the inverse of :func:`to_local`."""
-    return torch.searchsorted(_numbers(class_counts), labels)  # the first class with that number has rows
-
-
 def spread(logits: Tensor, class_counts: Tensor) -> Tensor:
     """Lay logits [..., C], whose first K_i are the client's classes, in global order [..., C], -inf elsewhere."""
     return own_logits(logits[..., _numbers(class_counts).clamp(min=0)], class_counts)

@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.base.errors import require
+
 Tensors = dict[str, Tensor]
 Scalar = float | Tensor  # a Python number for one client; a tensor where clients are stacked
 Traffic = Literal["round", "once", "derivable"]
@@ -290,6 +292,11 @@ class Phase:
     features: Literal["live", "cached"] = "live"
     emit: Literal["step", "gradient"] = "step"
     buffers: Literal["update", "keep"] = "update"
+
+    def __post_init__(self) -> None:
+        moves = self.features == "cached" and self.trainable != "head"
+        rule = "would move the body by which features were cached"
+        require(not moves, "trainable", self.trainable, rule, "set trainable=head, or features=live")
 
 
 @dataclass(frozen=True)

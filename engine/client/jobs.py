@@ -27,7 +27,6 @@ from engine.algorithm import (
     Tensors,
     not_stacked,
     personalised,
-    seeds,
 )
 from engine.base.errors import ClientError, RunError, require
 from engine.base.evaluated import METRICS, OwnMetric
@@ -51,7 +50,7 @@ from engine.client.messages import (
 )
 from engine.client.nets import ClientNets, open_model
 from engine.client.peak_memory import PeakMemory, measure_peak
-from engine.client.steps.client_round import ClientResult, ClientTask
+from engine.client.steps.client_round import SERVER, ClientResult, ClientTask, Streams
 from engine.client.steps.entries import at_rest, copied, floats, not_finite, opened
 from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.training_loop import RESIDENT_BYTES
@@ -200,14 +199,18 @@ class JobRunner:
         parts = [job.algorithm, self.experiment.model, *self.client_nets.specs, *(net.model for net in self.nets)]
         results, doubt = twice.compared(who, parts, self._shared, trial, self.device.type == "cpu")
         if results and self.experiment.execution.executor != "loop":
-            twice.check_loop(who, self._shared, results[0], trained_of(0, replace(job, by_loop=True)))
+            alone = trained_of(0, replace(job, by_loop=True))
+            for net in self.nets:
+                twice.check_buffers(who, net)
+            twice.check_loop(who, self._shared, results[0], alone)
         return results, doubt
 
     @drawing_by_key
     def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
         """Score the test rows [start, stop) with the shared weights and buffers, as the algorithm predicts."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
-        return self._scores(self.net, job.predict, torch.arange(start, stop, device=self.device))
+        with naming(f"test rows {start} to {stop - 1}"):
+            return self._scores(self.net, job.predict, torch.arange(start, stop, device=self.device))
 
     @drawing_by_key
     def measure(
@@ -250,7 +253,7 @@ class JobRunner:
             state = None
             if job.stateful:
                 state = opened(job.kinds, self._received(stored, self.device), client) if stored else {}
-            view = MappedClient(trainer, client, self._indices(number), state, with_model)
+            view = MappedClient(trainer, client, self._indices(number), state, self.net if with_model else None)
             with naming(f"client {number}, asked by the server after round {job.context.round}"):
                 result = job.fn(view, self._shared)
             spoilt = not_finite(result)
@@ -275,9 +278,8 @@ class JobRunner:
         """The job's function once, on the server's behalf."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
         self.net.train(False)
-        seed = self.experiment.seed
-        tools = self.trainer.tools(lambda purpose: seeds.generator(seed, job.purposes + purpose, round=job.round))
-        return at_rest(job.fn(tools, self._shared))
+        streams = Streams(self.experiment.seed, job.round, SERVER, job.purposes)
+        return at_rest(job.fn(self.trainer.tools(streams), self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
 
@@ -389,6 +391,9 @@ class JobRunner:
             x, y = self.test.batch(part)
             with self.forward():
                 logits = predict(net, x)
+            if logits.shape != (len(y), classes):
+                rule = f"scores of shape {[*logits.shape]} for {len(y)} rows and {classes} classes"
+                raise RunError(f"predictions are {rule}; return one for each row and class")
             logs, predicted = torch.log_softmax(logits.double(), 1), logits.argmax(1)
             loss += torch.nn.functional.nll_loss(logs, y, reduction="sum")
             shares = logs.exp()
@@ -424,19 +429,20 @@ class MappedClient:
     """The contract's :class:`~engine.algorithm.ClientView`, as a function given to ``clients.map`` sees a client."""
 
     def __init__(
-        self, trainer: Trainer, client: Client, indices: Tensor, state: Tensors | None, with_model: bool
+        self, trainer: Trainer, client: Client, indices: Tensor, state: Tensors | None, net: Net | None
     ) -> None:
+        """``net``: at what all clients were sent, which need not be of the client's own architecture."""
         self._state = state
         self._trainer = trainer
         self._indices = indices
-        self._with_model = with_model
+        self._net = net
         self.client = client
 
     @property
     def net(self) -> Net:
-        if not self._with_model:  # it would be whatever the worker did before
+        if self._net is None:
             raise TypeError("clients were sent no model; share weights and buffers with clients.map to use view.net")
-        return self._trainer.net
+        return self._net
 
     @property
     def state(self) -> Tensors:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Tensors
+from engine.base.errors import RunError
 from engine.client import tree
 from engine.client.steps.entries import at_rest, to_host
 
@@ -48,9 +49,16 @@ class Subtotal:
         return self.num_examples if self.clients == 1 else 1
 
     def plus(self, right: Subtotal) -> Subtotal:
-        """Return the sum of both. What is held of several clients is written into, and gone."""
+        """Return the sum of both. What is held of several clients is written into, and gone.
+
+        Raises :class:`RunError` where they have other entries: in a mean, who sends none would count as sending zeros.
+        """
+        apart = sorted(self.uploads.keys() ^ right.uploads.keys())
+        if apart:
+            rule = "and others of the same round do not: upload it from all, and beside it how much of it is there"
+            raise RunError(f"some clients upload {apart[0]!r}, {rule}")
         return Subtotal(
-            {name: self._plus(right, name) for name in self.uploads | right.uploads},
+            {name: self._plus(right, name) for name in self.uploads},
             _added(self._shared, right._shared) if self.buffers.numel() else self.buffers,
             self.weight + right.weight,
             self.num_examples + right.num_examples,
@@ -79,9 +87,7 @@ class Subtotal:
         return self.buffers, self.buffers_factor, self._ours
 
     def _plus(self, right: Subtotal, name: str) -> Tensor:
-        return _added(
-            *((part.uploads[name], part.factor, part._ours) for part in (self, right) if name in part.uploads)
-        )
+        return _added(*((part.uploads[name], part.factor, part._ours) for part in (self, right)))
 
 
 def _added(*terms: tuple[Tensor, float, bool]) -> Tensor:

@@ -32,6 +32,7 @@ from engine.base.own_modules import OURS
 from engine.base.part_calls import bits, first_other, require_unwritten, settings
 from engine.base.sources import is_installed
 from engine.client.messages import Scores, TrainResult
+from engine.client.steps.flat_net import FlatNet
 
 ROWS, STEPS = 24, 2  # that a client of a trial has at least; that it takes, unless its phases say how many
 LONG = 10.0  # seconds of a client's trial after which it is the only one
@@ -90,6 +91,16 @@ def check_loop(who: str, shared: Tensors, stacked: TrainResult, alone: TrainResu
             rounding = ALIKE * (ends[1] - start).norm() + 1e-6 * start.norm()
             if (ends[0] - ends[1]).norm() > rounding:
                 raise RunError(f"{who} gives a client other {name} alone than in a pass of several clients; {repair}")
+
+
+def check_buffers(who: str, net: FlatNet) -> None:
+    """Raise :class:`RunError` where a pass has put another tensor in a buffer's place: one of several clients undoes
+    that, so that the buffer never moves.
+    """
+    name = net.replaced_buffer()
+    if name is not None:
+        rule = f"puts another tensor in the place of buffer {name}"
+        raise RunError(f"{who} {rule}; write into it, as self.{name.rpartition('.')[2]}.copy_(...) does")
 
 
 def check_same(

@@ -45,7 +45,7 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
     images = torch.linspace(0, 1, 2 * shape[0] * shape[1] * shape[2], device=device).reshape(2, *shape)
     was_training = model.training
     model.eval()
-    seen, cut = list[Tensor](), list[Tensor]()
+    seen, cut, in_memory = list[Tensor](), list[Tensor](), ""
     handles = [model.head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))]
     cuts = [module for module in model.body.modules() if isinstance(module, Cut)]
 
@@ -58,6 +58,10 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
     try:
         with torch.no_grad():
             model(images)  # lazy layers have shapes now
+            if any(isinstance(module, nn.Conv2d) for module in model.body.modules()):  # as training lays them out
+                in_memory = "write flatten(1) in the place of view, since channels come last in memory"
+                model(images.clone(memory_format=torch.channels_last))
+                in_memory = ""
         seen.clear()
         cut.clear()
         # As a pass over several clients has them: whoever still has a gradient was reached by another way.
@@ -65,7 +69,7 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
         given |= {other: given[name] for other, name in other_names(model).items()}
         logits = functional_call(model, given, (images,), tie_weights=False)
     except Exception as error:  # what torch says of sizes that do not fit, and a user's own code
-        said, repair = " ".join(str(error).split()), "let it follow the shape that it is given, in float32"
+        said, repair = " ".join(str(error).split()), in_memory or "let it follow the shape that it is given, in float32"
         told = f"takes no images {asked} ({said})"
         if seen and not isinstance(seen[0], Tensor):
             told = f"gives a {type(seen[0]).__name__} in the place of a tensor of scores"

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from engine.base.errors import RunFolderError
 from engine.base.files import set_aside, write_atomically
 from engine.base.opening import NotAFile, read_bytes
+from engine.record.tensor_files import decoded, encoded
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment
@@ -183,7 +183,7 @@ def encode(checkpoint: Checkpoint, owner: str) -> bytes:
         "numerics": json.dumps(checkpoint.numerics),
     }
     metadata["sha256"] = _sha256(tensors, metadata)
-    return safetensors.torch.save(tensors, metadata)
+    return encoded(tensors, metadata)
 
 
 def decode(path: Path, owner: str) -> Checkpoint:
@@ -195,8 +195,7 @@ def decode(path: Path, owner: str) -> Checkpoint:
     except OSError as error:  # perhaps only for now: not a reason to go back
         raise RunFolderError(f"checkpoint {path.name} cannot be read: {error.strerror}") from None
     try:
-        tensors = safetensors.torch.load(content)
-        metadata = _metadata(content)
+        tensors, metadata = decoded(content)
         whole = metadata.pop("sha256", None) == _sha256(tensors, metadata)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"checkpoint {path.name} is damaged ({error})") from None
@@ -223,12 +222,6 @@ def _checkpoint(tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> Chec
         states={client: bytes(row.tolist()).hex() for client, row in zip(ids, digests, strict=True)},
         numerics=numerics,
     )
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    """Read the metadata of a safetensors file: its header is JSON behind eight bytes of length."""
-    size = int.from_bytes(content[:8], "little")
-    return dict(json.loads(content[8 : 8 + size])["__metadata__"])
 
 
 def _sha256(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:

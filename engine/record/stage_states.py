@@ -28,10 +28,13 @@ class StageStates:
 
     def read(self, ids: Sequence[int]) -> list[Handle | None]:
         """Handles as of the round's start; of a client new to the stage, what it kept of the stage before."""
-        return [
-            handle if client in self.joined else self._load_inherited(client)
-            for client, handle in zip(ids, self.store.read(ids), strict=True)
-        ]
+        own = zip(ids, self.read_own(ids), strict=True)
+        return [handle if client in self.joined else self._load_inherited(client) for client, handle in own]
+
+    def read_own(self, ids: Sequence[int]) -> list[Handle | None]:
+        """Handles of this stage alone; None of a client that has not taken part in it."""
+        handles = zip(ids, self.store.read(ids), strict=True)
+        return [handle if client in self.joined else None for client, handle in handles]
 
     def are_new(self, ids: Sequence[int]) -> tuple[bool, ...]:
         """For each client whether it has not taken part in this stage yet."""

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import safetensors
-import safetensors.torch
 
 from engine.algorithm import Tensors
 from engine.base.errors import RunFolderError
@@ -28,6 +27,7 @@ from engine.base.opening import read_bytes
 from engine.base.owned import owned
 from engine.client.messages import Handle
 from engine.record.shapes import STATES
+from engine.record.tensor_files import decoded, encoded
 
 
 class States(ABC):
@@ -62,7 +62,7 @@ class States(ABC):
                 path.unlink(missing_ok=True)
 
     def _write(self, state: Tensors) -> str:
-        content = safetensors.torch.save({name: tensor.clone() for name, tensor in state.items()})  # none share memory
+        content = encoded({name: tensor.clone() for name, tensor in state.items()})  # none share memory
         digest = hashlib.sha256(content).hexdigest()
         path = self.folder / f"{digest}.safetensors"
         if not path.exists():
@@ -80,7 +80,7 @@ class States(ABC):
         if hashlib.sha256(content).hexdigest() != digest:
             raise RunFolderError(f"client state {path.name} is damaged: its content does not match its name")
         try:
-            return safetensors.torch.load(content)
+            return decoded(content)[0]
         except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:  # it was written so
             raise RunFolderError(f"client state {path.name} is damaged ({error})") from None
 

@@ -40,6 +40,10 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
             field = error.field.replace("model", "client_models", 1)
             raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
     _check_public(experiment, dataset, assignment)
+    for stage in experiment.chain:
+        rule = f"moves and mirrors images, and the data's rows are of shape {dataset.shape}"
+        has_sides = dataset.shape[1:] != (1, 1) or stage.local.augment == "none"
+        require(has_sides, "local.augment", stage.local.augment, rule, "set local.augment=none")
     held_out = _check_held_out(experiment, assignment)
     own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)
     tests = Parts.of(assignment.tests).sizes() if assignment.tests else np.zeros(len(assignment.clients), np.int64)
@@ -140,9 +144,13 @@ def divided(experiment: Experiment, dataset: Dataset) -> Assignment:
     """
     train, partition, classes = dataset.train, experiment.partition, len(dataset.classes)
     rule, repair = f"cannot be with partition.name={name_of(partition)}, which says who has which row", "leave it out"
-    whole, whose = experiment.data.imbalance == 1, partition.public_per_class == 0
-    require(whole or not partition.names_rows, "data.imbalance", experiment.data.imbalance, rule, repair)
-    require(whose or not partition.names_rows, "partition.public_per_class", partition.public_per_class, rule, repair)
+    data, public = experiment.data, partition.public_per_class
+    for name, value, still in (
+        ("data.imbalance", data.imbalance, 1),
+        ("data.validation", data.validation, None),
+        ("partition.public_per_class", public, 0),
+    ):
+        require(value == still or not partition.names_rows, name, value, rule, repair)
     rows = experiment.data.remaining(train.labels, classes, partition.seed)
     aside = partition.set_aside(train.labels[rows], classes)
     public, rows = rows[aside], np.delete(rows, aside)

@@ -15,7 +15,7 @@ from engine.record.run_folder import Row, RunFolder
 from engine.record.snapshots import Snapshot
 from engine.run.lineage import Lineage
 from engine.run.recording import with_headline
-from engine.run.reuse import Reuse, Segment, segments_of
+from engine.run.reuse import Reuse, Segment, may_share, segments_of
 from engine.server.evaluation import Evaluation
 from engine.server.evaluation_schedule import after
 
@@ -66,7 +66,13 @@ class Sharing:
         return self._reuse.wanted(self._segments(), self._lineage.position.round)
 
     def share(self, due: bool, wanted: bool) -> None:
-        """Store what the last round came to, if a checkpoint was ``due`` or another run ``wanted`` it."""
+        """Store what the last round came to, if a checkpoint was ``due`` or another run ``wanted`` it.
+
+        Nothing more once an actor's place has gone to other hardware: its bits are those of no key.
+        """
+        if not may_share(self._lineage.federation.pool.numerics):
+            self.release()
+            self._reuse = None
         if self._reuse is None:
             return
         position = self._lineage.position

@@ -56,7 +56,8 @@ class StageEnds:
     ) -> EveryClient:
         """``clients`` of the contract, after a round (global)."""
         stage, context = self._federation.chain[number], self._federation.context(number, round)
-        return EveryClient(self._exchanges, stage.name, context, when, states.read, stage.algorithm.kinds)
+        read = states.read_own if when == "finish" and stage.rounds else states.read
+        return EveryClient(self._exchanges, stage.name, context, when, read, stage.algorithm.kinds)
 
     def largest_first_state(self, number: int, server: Tensors) -> Tensors:
         """Return what the client with most rows keeps at its first participation, as it is stored."""

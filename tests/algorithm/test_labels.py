@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from algorithms.fedper import FedPer
 from engine.algorithm import Client, ParamLayout, Tensors, seeds
-from engine.algorithm.labels import own_logits, packed, spread, to_global, to_local, unpacked
+from engine.algorithm.labels import own_logits, packed, spread, unpacked
 from engine.client.steps.client_round import ClientTask
 from engine.client.steps.entries import kept, opened
 from engine.data import Assignment
@@ -24,16 +24,6 @@ from tests.support.bench import Bench
 from tests.support.tiny import context_of, dataset, drive, experiment
 
 COUNTS = st.lists(st.integers(0, 3), min_size=2, max_size=12).filter(any).map(torch.tensor)
-
-
-@given(counts=COUNTS)
-@settings(max_examples=50, deadline=None)
-def test_labels_go_there_and_back(counts: torch.Tensor) -> None:
-    """Kills: labels in another order than the global one, gaps, an off-by-one."""
-    present = torch.nonzero(counts).view(-1)
-    local = to_local(present, counts)
-    assert local.tolist() == list(range(len(present)))  # increasing, from 0, without gaps
-    assert torch.equal(to_global(local, counts), present)
 
 
 @given(counts=COUNTS, features=st.integers(1, 4), bias=st.booleans())
@@ -55,13 +45,13 @@ def test_heads_go_there_and_back(counts: torch.Tensor, features: int, bias: bool
 @given(counts=COUNTS)
 @settings(max_examples=50, deadline=None)
 def test_spread_logits_give_the_local_labels_loss(counts: torch.Tensor) -> None:
-    """Kills: local logits put in the wrong global places, or in others than labels are."""
+    """Kills: local logits put in the wrong global places, or in others than labels are; gaps, an off-by-one."""
     present = torch.nonzero(counts).view(-1)
     logits = torch.randn(5, len(counts), generator=seeds.generator(0, "logits"))
     labels = present[torch.arange(5) % len(present)]
     wide = spread(logits, counts)
-    assert torch.equal(wide[:, to_global(torch.arange(len(present)), counts)], logits[:, : len(present)])
-    wanted = F.cross_entropy(logits[:, : len(present)], to_local(labels, counts))
+    assert torch.equal(wide[:, present], logits[:, : len(present)])  # increasing, without gaps
+    wanted = F.cross_entropy(logits[:, : len(present)], torch.searchsorted(present, labels))
     torch.testing.assert_close(F.cross_entropy(wide, labels), wanted)
     assert set(wide.argmax(1).tolist()) <= set(present.tolist())
 

@@ -137,6 +137,7 @@ FIELDS = [
     run("token ids from pixels", "model.name=dan", loads=True),
     run("images of no size", "data.name=imagefolder data.root=x data.size=0"),
     run("users beyond memory", "data.name=synthetic data.users=1000000000000", loads=True),
+    run("pictures that are moved and are none", "data.name=synthetic local.augment=crop_flip", loads=True),
     run("no user", "data.name=synthetic data.users=0"),
     run("features beyond float32", "data.name=synthetic data.a=1e308"),
     run("features are NaN", "data.name=synthetic data.b=.nan"),

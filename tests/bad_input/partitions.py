@@ -69,6 +69,7 @@ FIELDS = [
     table("a table that is none", b"row,client"),
     table("a table without clients", parquet(row=[0])),
     table("a table with a row twice", parquet(row=[0, 0], client=[0, 1])),
+    table("a table whose rows are held out", parquet(row=[0], client=[0]), "data.validation=0.1", loads=True),
     table("a table of fractions", parquet(row=[0.5], client=[0])),
     table("a table of another split", parquet(row=[0], client=[0], split=["all"])),
 ]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from algorithms.fedavg import FedAvg
+from engine.algorithm import Net
+from engine.base.errors import RunError
 from tests.support.tiny import experiment, open_driver
 
 WAITS = ("_local_scalar_dense", "nonzero", "bincount", "index", "_unique2")  # for a GPU, to know numbers or sizes
@@ -26,6 +31,41 @@ class Waits(TorchDispatchMode):
         if name in WAITS:
             self.counted[name] += 1
         return func(*args, **(kwargs or {}))
+
+
+@dataclass(frozen=True)
+class Wider(FedAvg):
+    """Predicts a class more than there are."""
+
+    def predict(self, net: Net, x: Tensor) -> Tensor:
+        return F.pad(net(x), (0, 1))
+
+
+@dataclass(frozen=True)
+class Failing(FedAvg):
+    def predict(self, net: Net, x: Tensor) -> Tensor:
+        raise AttributeError("no")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (
+            Wider,
+            r"^predictions are scores of shape \[7, 5\] for 7 rows and 4 classes; return one for each row and class$",
+        ),
+        (Failing, r"^test rows 3 to 29: AttributeError: no$"),
+    ],
+)
+def test_predictions_that_are_none_are_told(kind: type[FedAvg], told: str, tmp_path: Path) -> None:
+    """Kills: a score too many, by which rows are counted of the next class; an own method's bare error."""
+    driver = open_driver(tmp_path, experiment(evaluation={"batch_size": 7}))
+    worker: Any = driver.pool._workers[0]  # type: ignore[attr-defined]
+    server = driver.lineage.server
+    worker.receive({name: server[name] for name in ("weights", "buffers")})
+    with pytest.raises(RunError, match=told):
+        worker.evaluate(kind(), 3, 30)
+    driver.close()
 
 
 def test_batches_are_summed_where_they_are(tmp_path: Path) -> None:

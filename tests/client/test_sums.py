@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.algorithm import seeds
+from engine.algorithm import Tensors, seeds
+from engine.base.errors import RunError
 from engine.client.sums import Subtotal, WeightedSum
 
 WEIGHTS = (3.0, 7.0, 1021.0, 0.1, 12.0)
@@ -147,9 +148,12 @@ def test_the_error_is_within_the_bound(clients: int) -> None:
         assert abs(total[number] - math.fsum(terms)) <= bound * (1 + 1e-9)
 
 
-def test_entries_that_some_leave_out() -> None:
-    """Kills: an answer that is lost since an earlier client had none."""
+@pytest.mark.parametrize(
+    "uploads", [({}, {"b": torch.ones(1)}), ({"a": torch.ones(2), "b": torch.ones(1)}, {"a": torch.ones(2)})]
+)
+def test_an_entry_that_some_leave_out(uploads: tuple[Tensors, ...]) -> None:
+    """Kills: a mean in which clients that did not send an entry count as if they had sent zeros."""
     total = WeightedSum()
-    for place, answer in enumerate(({}, {"a": torch.ones(2)}, {}, {"a": torch.ones(2), "b": torch.ones(1)})):
-        total.add(place, answer)
-    assert {name: tensor.tolist() for name, tensor in total.whole().total().items()} == {"a": [2, 2], "b": [1]}
+    total.add(0, uploads[0])
+    with pytest.raises(RunError, match=r"^some clients upload 'b', and others of the same round do not: upload it"):
+        total.add(1, uploads[1])

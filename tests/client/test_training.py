@@ -18,6 +18,7 @@ from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
 from engine.algorithm import Algorithm, Context, Entries, Kind, ModelState, Phase, seeds
 from engine.base.errors import RunError
+from engine.client.steps import training_loop
 from engine.client.steps.client_round import ClientProgress, ClientTask, Streams
 from engine.client.steps.entries import checked, copied, floats, sliced
 from engine.client.steps.flat_net import FlatNet
@@ -339,6 +340,18 @@ def test_a_full_batch_is_exact_over_chunks() -> None:
     run = loop_of(net, rows=rows)
     run.run(Phase(batch="full", emit="gradient"))
     x, y = run.rows.batch(torch.arange(rows))
+    assert run.progress.gradient is not None
+    torch.testing.assert_close(run.progress.gradient, net.backward(F.cross_entropy(net(x), y)), rtol=0, atol=1e-12)
+
+
+def test_a_full_batch_has_statistics_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: BatchNorm by the rows of a chunk, by which a gradient jumps at row 501; features cached in one chunk."""
+    monkeypatch.setattr(training_loop, "CHUNK", 5)
+    net = network("resnet8", torch.float64)
+    run = loop_of(net, rows=12)
+    run.run(Phase(batch="full", emit="gradient", buffers="keep"))
+    x, y = run.rows.batch(torch.arange(12))
+    net.train()
     assert run.progress.gradient is not None
     torch.testing.assert_close(run.progress.gradient, net.backward(F.cross_entropy(net(x), y)), rtol=0, atol=1e-12)
 

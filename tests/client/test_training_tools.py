@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.algorithm import seeds
+from engine.algorithm import Tensors, TrainingTools, seeds
+from engine.client.messages import ComputeJob
 from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import Programs
 from engine.models import MLP
 from tests.support.bench import Bench
+from tests.support.tiny import experiment, open_driver
 
 ROWS = [4] * 6 + [3]  # of each step
 
@@ -95,3 +99,19 @@ def test_the_server_trains_as_its_executor_does(monkeypatch: pytest.MonkeyPatch,
         bench.net.weights = bench.net.weights.to("meta")
     made = bench.trainer.tools(lambda purpose: seeds.generator(0, purpose, 1))._recorder
     assert (made is Recorder) == far
+
+
+def asked_twice(tools: TrainingTools, shared: Tensors) -> Tensors:
+    return {name: torch.rand(2, generator=tools.rng("noise")) for name in ("first", "second")}
+
+
+def test_the_servers_draws_go_on(tmp_path: Path) -> None:
+    """Kills: a generator that begins anew each time it is asked for, so that dropout has one mask for all steps."""
+    driver = open_driver(tmp_path, experiment())
+    worker: Any = driver.pool._workers[0]  # type: ignore[attr-defined]
+    server = driver.lineage.server
+    worker.receive({name: server[name] for name in ("weights", "buffers")})
+    found = worker.compute(ComputeJob(asked_twice, round=1))
+    rng = seeds.generator(driver.experiment.seed, "noise", 1)
+    assert torch.equal(torch.cat((found["first"], found["second"])), torch.rand(4, generator=rng))
+    driver.close()

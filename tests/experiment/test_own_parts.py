@@ -33,7 +33,7 @@ from engine.data import SOURCES, Assignment, Partition
 from engine.data.own_data import as_dataset
 from engine.experiment import Experiment
 from engine.models import MLP, MODELS, build_model, check_size
-from engine.models.model import Model, ModelSpec, built_alike
+from engine.models.model import Model, ModelSpec, built_alike, on_meta
 from engine.models.splitting import check_split, split_model
 from engine.record import parts
 from engine.record.store import StageStore
@@ -191,6 +191,41 @@ def test_a_network_is_divided_before_its_last_linear_layer() -> None:
     for told, wrong in refused.items():
         with pytest.raises(ConfigError, match=told):
             check_split(split_model(wrong), (1, 8, 8), 4)
+
+
+class Viewing(nn.Module):
+    """As PyTorch's tutorial flattens images."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 4 * 36)
+
+
+class Tabled(nn.Module):
+    def __init__(self, table: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.table
+
+
+def test_a_network_is_tried_as_it_will_be_trained() -> None:
+    """Kills: a run that ends with torch's own words in the first round, since channels come last in memory there."""
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), Viewing(), nn.Linear(144, 4))
+    with pytest.raises(ConfigError, match=r"takes no images .*; write flatten\(1\) in the place of view, since"):
+        check_split(split_model(network), (1, 8, 8), 4)
+    check_split(split_model(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 4))), (1, 8, 8), 4)
+
+
+def test_a_buffer_of_two_modules_is_refused() -> None:
+    """Kills: one tensor counted once and cut out of the vector of buffers twice."""
+    table = torch.ones(64)
+
+    def build(shape: Any, num_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), Tabled(table), Tabled(table), nn.Linear(64, num_classes))
+
+    with pytest.raises(ConfigError, match=r"has one buffer as \S*1.table and as \S*2.table; give each module its own"):
+        on_meta(fedskew.model("tabled")(build)(), (1, 8, 8), 4)
 
 
 def test_a_network_that_goes_on_after_its_last_layer_is_refused() -> None:

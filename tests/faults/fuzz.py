@@ -162,6 +162,7 @@ def _of_runs() -> list[Reader]:
     from engine.record.states import MemoryStore
     from engine.record.store import StageStore
     from engine.record.tables import Table
+    from engine.record.tensor_files import decoded
     from engine.results.trials import columns_of, read_experiment
 
     found = Checkpoint(
@@ -179,7 +180,7 @@ def _of_runs() -> list[Reader]:
     def _signed(content: bytes) -> bytes:
         """With a checksum that is right, where that can be, so that more than the checksum is reached."""
         try:
-            tensors, about = safetensors.torch.load(content), checkpoints._metadata(content)
+            tensors, about = decoded(content)
             about.pop("sha256", None)
             about = {str(name): str(text) for name, text in about.items()}
             return safetensors.torch.save(tensors, about | {"sha256": checkpoints._sha256(tensors, about)})

@@ -195,6 +195,22 @@ def test_mixed_numerics_are_not_shared() -> None:
     assert mixed("b | a", "a") == "a | b"
 
 
+def test_rounds_after_another_hardware_came_are_not_shared(tmp_path: Path, store: StageStore) -> None:
+    """Kills: rounds of mixed bits under the key of pure ones, where an actor's place has gone to another machine."""
+    config = experiment(**SCAFFOLD, checkpoint={"every": 1})
+    data, folder = dataset(), RunFolder(tmp_path / "mixed")
+    parts = with_tests(assignment(SIZES), data)
+    folder.create(config)
+    driver = Driver(config, folder, data, parts, InProcessPool(config, data, parts), Reuse(store, tmp_path / "fetched"))
+    driver.advance()
+    driver.pool.numerics["hardware"] = mixed("AVX2", "AVX512")
+    while not driver.finished:
+        driver.advance()
+    driver.close()
+    heir = drive_with_store(tmp_path / "heir", config, store)
+    assert heir["rounds_computed"] == heir["rounds"] - 1
+
+
 def test_a_folder_that_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     """Kills: a half-written snapshot that a run goes on from."""
     (tmp_path / "snapshot.json").write_text("{}")

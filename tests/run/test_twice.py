@@ -30,6 +30,7 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Net, Pooled, Tensors
 from engine.base.errors import RunError
 from engine.base.part_calls import GlobalStates, settings
+from engine.models import MODELS
 from tests.support.drawing import LAYERS, WIDTH, registered
 from tests.support.tiers import six
 from tests.support.tiny import drive, experiment, experiment_of
@@ -423,6 +424,33 @@ def test_several_clients_are_trained_as_one_alone(
     model = registered(monkeypatch, "mine")
     refused = pytest.raises(RunError, match=r"other weights alone than in a pass of several clients; set execution.ex")
     with nullcontext() if executor == "loop" else refused:
+        drive(tmp_path, experiment(rounds=1, model=model, execution={"executor": executor}))
+
+
+class Assigning(nn.Module):
+    """Puts a new tensor in its buffer's place, as it would be written for plain PyTorch."""
+
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean()
+        return x - self.mean
+
+
+@pytest.mark.parametrize(("executor", "told"), [("loop", r"\.mean:"), ("block", r"buffer \S*mean; write into it")])
+def test_a_buffer_that_is_replaced_is_found(
+    executor: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a running mean that never moves in a pass over several clients, by whichever executor."""
+    monkeypatch.setitem(LAYERS, "mine", lambda: nn.Sequential(Assigning()))
+    model = registered(monkeypatch, "mine")
+    monkeypatch.setattr(MODELS["drawing"], "keeps_weights", True)
+    with pytest.raises(RunError, match=told):
         drive(tmp_path, experiment(rounds=1, model=model, execution={"executor": executor}))
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Kind, Tensors
+from engine.algorithm import Algorithm, Client, Clients, ClientView, Compute, Context, Kind, LocalRun, Tensors
 from engine.base.errors import RunError
 from engine.record.columns import HOW_IT_WENT
 from engine.record.run_folder import RunFolder
@@ -199,6 +199,34 @@ def test_states_come_along_only_where_they_are_asked_for(tmp_path: Path) -> None
 
     unread = EveryClient(driver.exchanges, "train", context, "finish", nothing, {})
     assert unread.map(count, {})["total"] == sum(SIZES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(FedAvg):
+    """Counts each client's rounds in its state, and at the end asks all for it."""
+
+    entries = {**Algorithm.entries, "seen": Kind.SCALAR, "kept": Kind.TENSOR}  # noqa: RUF012
+    stateful = True
+
+    def init_state(self, received: Tensors, previous: Tensors, client: Client) -> Tensors:
+        return {"seen": torch.zeros(())}
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        return super().upload(run, received, state)[0], {"seen": state["seen"] + 1}
+
+    def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
+        return {**server, **clients.map(kept, {}, reduce="stack", states=True)}
+
+
+def test_a_stages_end_sees_its_own_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: the stage before's state of a client that has not taken part in this one."""
+    monkeypatch.setitem(ALGORITHMS, "counting", Counting)
+    stages = [
+        {"name": name, "rounds": rounds, "algorithm": {"name": "counting"}, "needs": needs}
+        for name, rounds, needs in (("first", 3, []), ("second", 1, ["first"]))
+    ]
+    run = drive(tmp_path, experiment(stages=stages, participation={"count": 2}))
+    assert int(run.server["kept"].sum()) == 2
 
 
 def test_no_exchange_no_file(tmp_path: Path) -> None:

@@ -142,8 +142,11 @@ class RoundRows:
         return self._local.batch_size if phase.batch == "local" else phase.batch
 
 
+SERVER = -1  # whose draws are no client's
+
+
 class Streams:
-    """The generators of one client in one round, one for each purpose, each consumed in step order.
+    """The generators of one client, or of the server, in one round: one for each purpose, each consumed in step order.
 
     ``prefix`` sets purposes apart from those of the same client's training in that round.
     """

@@ -160,12 +160,15 @@ class SequentialLoop:
             self.net.buffers.copy_(before)
 
     def _inputs(self, phase: Phase, augment: str) -> Iterator[Sequence[Inputs]]:
-        """Yield step after step the inputs of its chunks, of which there is one but in a large full batch."""
+        """Yield step after step the inputs of its chunks, of which there is one but in a large full batch, where no
+        statistics are of the whole batch.
+        """
         client, order = self.progress.phase_client, self.progress.order
-        is_full = order.batch_size(phase) == "full"
-        for batches in order.passes(phase, client, least_rows(self.net, phase)):
+        least = least_rows(self.net, phase)
+        is_cut = order.batch_size(phase) == "full" and least == 1
+        for batches in order.passes(phase, client, least):
             taken = batches[:1] if phase.emit == "gradient" else batches
-            chunked = [chunks(positions) if is_full else (positions,) for positions in taken]
+            chunked = [chunks(positions) if is_cut else (positions,) for positions in taken]
             drawn = on_device([self._drawn(own, augment) for own in chain(*chunked)], self.net.weights.device)
             received, context = self.progress.received, client.context
             inputs = iter(with_constants(drawn, self.algorithm, self.net, received, context, self.forward))

@@ -27,7 +27,7 @@ from engine.client.steps.client_round import ClientProgress
 from engine.client.steps.flat_net import FlatNet
 from engine.client.steps.step_constants import with_constants
 from engine.client.steps.step_inputs import Inputs, on_device
-from engine.client.steps.training_loop import CHUNK, chunks, freezes_body
+from engine.client.steps.training_loop import CHUNK, chunks, freezes_body, least_rows
 from engine.client.vmap.block_inputs import shared, stacked
 from engine.client.vmap.stack import Stack
 from engine.data.samples import augmentation
@@ -59,15 +59,16 @@ class BlockRows:
     ) -> Iterator[tuple[int, int, Sequence[Inputs]]]:
         """Yield each step of a pass: clients [first, last), and what its chunks are given.
 
-        There is one chunk but in a large full batch. Rows are places in the data set, and with cached features
-        positions within each client's rows of the phase.
+        There is one chunk but in a large full batch without BatchNorm's statistics. Rows are places in the data set,
+        and with cached features positions within each client's rows of the phase.
 
         batches: of each client, positions within its rows of the phase. draws: whether the algorithm draws for a step.
         compiles: whether steps of the usual size are of few different numbers of clients.
         """
         is_full, place = self._members[0].order.batch_size(phase) == "full", self._places(phase)
+        is_cut = is_full and least_rows(self._net, phase) == 1
         steps = [
-            (first, last, chunks(positions) if is_full else (positions,))
+            (first, last, chunks(positions) if is_cut else (positions,))
             for first, last, positions in self._positions(phase, batches, compiles)
         ]
         drawn = [self._drawn(first, last, own, phase, draws) for first, last, chunked in steps for own in chunked]
