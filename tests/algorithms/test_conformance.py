@@ -19,7 +19,7 @@ from engine.algorithm import Algorithm, Generative, Kind, ParamLayout, PostTrain
 from engine.algorithm.generative import own_classes
 from engine.base.errors import ConfigError
 from engine.client.blocks import cut_blocks
-from engine.client.steps.client_round import Streams
+from engine.client.steps.client_round import SERVER, Streams
 from engine.client.steps.flat_net import NetAt
 from engine.data import Assignment
 from engine.experiment import Experiment
@@ -152,9 +152,11 @@ DRAWN_POSITIONS = {"partner": len(SIZES)}
 def turn_draws(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """From now on a client draws what the one in its place, counted from the other end, has drawn so far."""
     streams = Streams.__init__
-    monkeypatch.setattr(
-        Streams, "__init__", lambda s, seed, r, client, *prefix: streams(s, seed, r, len(SIZES) - 1 - client, *prefix)
-    )
+
+    def begin(own: Streams, seed: int, round: int, client: int, *prefix: str) -> None:
+        streams(own, seed, round, client if client == SERVER else len(SIZES) - 1 - client, *prefix)
+
+    monkeypatch.setattr(Streams, "__init__", begin)
     draw = ALGORITHMS[name].step_randomness
 
     def turned(*args: Any) -> dict[str, Any]:
