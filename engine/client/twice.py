@@ -97,10 +97,10 @@ def check_buffers(who: str, net: FlatNet) -> None:
     """Raise :class:`RunError` where a pass has put another tensor in a buffer's place: one of several clients undoes
     that, so that the buffer never moves.
     """
-    name = net.replaced_buffer()
-    if name is not None:
-        rule = f"puts another tensor in the place of buffer {name}"
-        raise RunError(f"{who} {rule}; write into it, as self.{name.rpartition('.')[2]}.copy_(...) does")
+    for name, piece in zip(net.buffer_names, net.buffer_pieces(net.buffers), strict=True):
+        if net.model.get_buffer(name).data_ptr() != piece.data_ptr():
+            rule = f"puts another tensor in the place of buffer {name}"
+            raise RunError(f"{who} {rule}; write into it, as self.{name.rpartition('.')[2]}.copy_(...) does")
 
 
 def check_same(

@@ -257,6 +257,7 @@ def grouped(results: Results, names: Iterable[str], metric: str, where: Mapping[
     check_axes(results, [*names, *where])
     axes = [axis.name for axis in results.axes]
     groups: dict[Hashable, Group] = {}
+    alike: dict[Hashable, list[float]] = {}
     for row in results.trials.filter(items=[*axes, "seed", "status", metric]).to_dict("records"):
         if not all(matches(row[name], wanted) for name, wanted in where.items()):
             continue
@@ -265,8 +266,10 @@ def grouped(results: Results, names: Iterable[str], metric: str, where: Mapping[
         point = key([row[name] for name in axes if name not in names])
         group.points.add(point)
         group.statuses[row["status"]] += 1
-        if row["status"] == "finished":
-            group.values[point, row["seed"]] = float(row[metric])
+        if row["status"] == "finished":  # a population has several of one seed that ended with equal values
+            same = alike.setdefault((key(setting), point, row["seed"]), [])
+            same.append(float(row[metric]))
+            group.values[point, row["seed"]] = math.fsum(same) / len(same)
         elif row["status"] == "failed":
             group.failed.add(row["seed"])
     orders = {axis.name: [key(value) for value in axis.values or ()] for axis in results.axes}

@@ -102,7 +102,7 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
         "p_holm",
     ),
     *("mean", "std", "low", "high", "n", "seeds", *STATUSES),
-    *("averaged", "published", "same_setting", "note", "difference"),
+    *("averaged", "published", "same_setting", "note", "difference", "bold"),
     *("source", "sweep", "digest", "experiment", "code", "profile"),  # of the frames of several folders
     *("data_name", "partition_name", "model_name", "algorithm_name"),
 )

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from engine.base.errors import ConfigError, require
-from fedskew.cli.claims import BOARD, LEDGER
+from fedskew.cli.claims import BOARD, LEDGER, sweep_now
 from fedskew.cli.naming import Overrides, Profile
 from fedskew.cli.output import json_wanted, plain_console, say
 from fedskew.cli.sweep import STORE_GB, sweep
@@ -55,19 +55,20 @@ def _rows(results: Results, own: Sweep, root: Path) -> list[BoardRow]:
     from engine.results.results import larger_is_better
     from fedskew.lab import tuned_sides
     from fedskew.lab.ledger import compared, read_all, rows_of_methods
+    from fedskew.lab.ledger.rows import changes
 
     known: dict[str, BoardRow] = {}
     entries = [one for one in read_all(root / LEDGER) if one.name.startswith(f"{BOARD.stem}.") and not one.choice]
     for entry in (one for one in entries if _same_task(one.definition, own)):
         known = {row.method: row for row in rows_of_methods(entry.results(()), entry.searched, ())}
         say(f"board      {entry.name}: {len(known)} methods ({entry.programs})")
+        if since := changes(entry, sweep_now(entry.name, entry.profile, entry.overrides)):
+            say(f"board      of an earlier version: {', '.join(since)}")
     if not known:
         say(f"board      none in {root / LEDGER} is of this task, with these seeds")
     for row in rows_of_methods(results, tuned_sides.read(results.path), (), mine=True):
-        there = known.get(row.method)
-        if there is not None and there.seeds != row.seeds:
+        if known.setdefault(row.method, row).seeds != row.seeds:
             say(f"board      {row.method} has other figures here than there; the table has those of here")
-        if there is None or there.seeds != row.seeds:
             known[row.method] = row
     return compared(known.values(), larger_is_better(results, results.metric))
 
@@ -94,8 +95,8 @@ def _show(results: Results, rows: list[BoardRow]) -> None:
     for number, row in enumerate(rows, start=1):
         low, high = map(measured.text, row.interval)
         ahead, least, most = map(measured.difference, row.ahead)
-        failed = f", {row.failed} failed" if row.failed else ""
-        figure = f"{measured.text(row.mean)} ({low} to {high}){failed}"
+        lacks = f", seeds lacking: {row.lacks}" if row.lacks else ""
+        figure = f"{measured.text(row.mean)} ({low} to {high}){lacks}"
         name = f"{row.method}{' (yours)' if row.mine else ''}{' *' if row.level else ''}"
         table.add_row(str(number), name, row.words, figure, f"{ahead} ({least} to {most})")
     plain_console().print(table)

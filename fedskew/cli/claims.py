@@ -95,10 +95,10 @@ def ledger(root: Path, wanted: Sequence[str] = ()) -> list[SweepRows]:
     chosen = [name for name in names if not wanted or {name, name.partition(".")[0]} & {*wanted}]
     stated = [spec_of(load(name, profile, [], SWEEPS)) for name in chosen for profile in PROFILES]
     entries = [entry for entry in read_all(root / LEDGER) if not wanted or entry.name in chosen]
-    return rows_of(stated, entries, lambda entry: _now(entry.name, entry.profile, entry.overrides))
+    return rows_of(stated, entries, lambda entry: sweep_now(entry.name, entry.profile, entry.overrides))
 
 
-def _now(name: str, profile: str, overrides: Sequence[str]) -> SweepSpec | None:
+def sweep_now(name: str, profile: str, overrides: Sequence[str]) -> SweepSpec | None:
     """Return the sweep as it is now; None if there is none of that name any more, or none with these overrides."""
     from engine.sweeps.named import load
     from fedskew.lab.sweeping.confirming import spec_of
@@ -118,7 +118,7 @@ def _record(folder: Path, root: Path) -> None:
     before: Entry | None = None
     with suppress(RunFolderError):  # a damaged one is replaced
         before = read(place) if place.exists() else None
-    entry = record(folder, _now(name, profile, overrides), before)
+    entry = record(folder, sweep_now(name, profile, overrides), before)
     path = write(root / LEDGER, entry)
     say(f"recorded   {entry.ended} in {path}")
 

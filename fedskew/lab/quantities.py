@@ -80,7 +80,7 @@ def quantity(column: str, target: float | None = None) -> Quantity:
     """
     metric = METRICS.get(column)
     if metric is not None:
-        goal = f"{percent(target)} accuracy" if target is not None else TARGET
+        goal = f"{100 * target:g} % accuracy" if target is not None else TARGET
         return Quantity(column, metric.label.replace(TARGET, goal), metric.unit, metric.scale)
     is_share = column.endswith("accuracy") or is_class_figure(column)
     label = class_label(column) if is_class_figure(column) else column.replace("_", " ")

@@ -56,7 +56,7 @@ def test_ones_own_row_is_among_those_of_the_same_task(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kills: a board of another task; a row of the board twice; one's own row left out or not told from the others;
-    other figures of FedAvg, as of another machine, in silence."""
+    other figures of FedAvg, as of another machine, in silence; an earlier version that passes for today's."""
     ledger = tmp_path / "docs" / "claims"
     held_out = {"tuning_rows": 0.1, "tuning_seeds": [1000, 1001]}
     for name, fields in (("board.same", held_out), ("board.other", {**held_out, "tuning_rows": 0.2})):
@@ -72,6 +72,7 @@ def test_ones_own_row_is_among_those_of_the_same_task(
     monkeypatch.setattr(command, "sweep", run)
     code, out, err = call("board", "mine.py", "--root", str(tmp_path))
     assert code == 0, err
+    assert "board      of an earlier version: the sweep is no longer stated" in err
     assert "board.same: 2 methods" in err and "board.other" not in err and "other figures" not in err
     rows = [line.split()[:3] for line in out.splitlines() if line.strip()[:1].isdigit()]
     assert [row[1] for row in rows] == ["fedprox(mu=0.1)", "fedavgm", "fedavg"]

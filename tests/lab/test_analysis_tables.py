@@ -26,7 +26,9 @@ from engine.results.settings import key, matches
 from engine.results.trials import over_clients
 from engine.run.log import Messages
 from fedskew.lab.comparing.comparisons import comparisons, paper_frame
+from fedskew.lab.comparing.ranking import ranked, settings_of
 from fedskew.lab.comparing.verdicts import judge
+from fedskew.lab.report.paper_tables import paper_tables
 from tests.support.sweep_folders import ALPHA, BASE, MU, make_run, make_sweep
 
 MU_OF_TWO = MU | {"values": [0.0, 0.1]}
@@ -481,7 +483,7 @@ def test_differences_against_the_best(swept: Path) -> None:
     assert (frame["difference"] < 0).all()
     along: Any = comparisons(read(swept), PaperTable("t", ("alpha",), ("mu",), "accuracy"))
     assert along["mu"].tolist() == MU["values"]
-    assert along["reference"].unique().tolist() == ["alpha=0.5"]
+    assert along["reference"].tolist() == ["alpha=0.05", *["alpha=0.5"] * 3]  # trial 5 of mu=0, alpha=0.5 failed
 
 
 def test_differences_of_a_figure_that_some_trials_lack(swept: Path) -> None:
@@ -520,6 +522,31 @@ def test_points_that_one_side_never_had_are_left_out(tmp_path: Path) -> None:
     assert frame["n"].tolist() == [3]
     assert frame["reference"].tolist() == ["mu=0"]
     assert frame["difference"].iloc[0] == pytest.approx(0.02, abs=0.002)
+
+
+def test_a_seed_that_failed_is_no_merit(tmp_path: Path) -> None:
+    """Kills: a setting that failed on most seeds as the reference, in bold, or as the best; one whose cell does not say
+    so; no reference where all have failed."""
+    lucky = lambda setting, seed: 0.7 + seed / 10 + (0.01 * seed if setting["mu"] else 0.0)  # noqa: E731
+    layout = PaperTable("t", ("mu",), (), "accuracy")
+    for failed, reference, bold in (([3], "mu=0", [True, False]), ([0, 3], "mu=0.1", [True, True])):
+        folder = make_sweep(tmp_path / reference, axes=[MU_OF_TWO], accuracy=lucky, failed=failed, client_rows=False)
+        results = replace(read(folder, "accuracy"), tables=(layout,))
+        assert comparisons(results, layout)["reference"].tolist() == [reference]
+        cells = [row[1] for row in paper_tables(results)[0].tables[0].rows]
+        assert [cell.style == "best" for cell in cells] == bold
+        assert cells[1].text.endswith(", 1 failed")
+        assert ranked(settings_of(results), "max")[0].label == reference
+
+
+def test_trials_of_a_population_that_end_alike_are_one_seed(tmp_path: Path) -> None:
+    """Kills: all but the last of them dropped; trials that pass for seeds, with an interval."""
+    drawn = {**MU, "kind": "sampled", "values": [0.1, 0.1, 0.1]}
+    results = read(make_sweep(tmp_path / "s", axes=[drawn], seeds=(0,), rounds=2, client_rows=False))
+    results.trials["last10_accuracy"], results.trials["weights_sha256"] = [0.8, 0.7, 0.6], ["a", "b", "c"]
+    (setting,), (row,) = settings_of(results), results.settings().to_dict("records")
+    assert setting.mean == pytest.approx(0.7) and row["mean"] == pytest.approx(0.7)
+    assert setting.summary.n == row["seeds"] == 1
 
 
 def test_values_come_in_the_order_of_the_search_space(swept: Path) -> None:

@@ -87,9 +87,14 @@ def test_rows_are_compared_seed_by_seed() -> None:
     assert [one.method for one in compared(rows[:3], larger=False)] == ["fedavg", "c", "b"]
 
 
-def test_a_failed_seed_is_no_merit() -> None:
-    """Kills: a mean of those seeds alone that did not fail before all others; an interval that is none as a tie."""
-    lucky = replace(row("lucky", 0.9), failed=2)
+def test_a_seed_that_is_lacking_is_no_merit(tmp_path: Path) -> None:
+    """Kills: a mean of fewer seeds before all others, whether they failed or have not ended; an interval that is none
+    as a tie."""
+    part = make_sweep(
+        tmp_path / "part", axes=(AXIS,), rounds=3, client_rows=False, metric="accuracy", killed=[3, 4], failed=[6]
+    )
+    assert [one.lacks for one in rows_of_methods(load(part), [], ())] == [0, 2, 1]
+    lucky = replace(row("lucky", 0.9), lacks=2)
     found = compared([row("fedavg", 0.5, 0.6, 0.7), lucky, row("b", 0.55, 0.66, 0.755)], larger=True)
     assert [(one.method, one.level) for one in found] == [("b", True), ("fedavg", False), ("lucky", False)]
     found = compared([row("fedavg", 0.5, 0.6, 0.7), row("other seeds")], larger=True)
@@ -111,5 +116,8 @@ def test_the_page_has_a_row_for_each_method(folder: Path, tmp_path: Path) -> Non
     assert re.match(r"\| 1 \| \*\*fedprox\(mu=0.1\)\*\* \| `local.lr=0.3 algorithm.form=x` ‡ \| 65.\d \(", first)
     assert re.search(r"\| \+5.\d \(\+[34].\d to \+[67].\d\) \|", first)
     assert "earlier version" not in text
+    assert "lacks" not in text.partition("##")[2]
+    short = replace(entry, trials=({**entry.trials[0], "status": "missing"}, *entry.trials[1:]))
+    assert re.search(r"\| 3 \| fedavg \| .*\), lacks 1 seed \|", board_page([replace(found, entry=short)], {}))
     old = board_page([replace(found, since=("its code has changed",))], {})
     assert "**Of an earlier version:** its code has changed." in old

@@ -144,9 +144,10 @@ FOUR = ALPHA | {"values": [0.05, 0.1, 0.3, 0.5]}
 
 
 def test_ranks_of_a_table(tmp_path: Path) -> None:
-    """Kills: ranks from the worst, blocks that lack a setting, the axis of blocks as a setting, ranks of seeds."""
+    """Kills: ranks from the worst, blocks that lack a setting, the axis of blocks as a setting, ranks of seeds; a
+    setting that failed and is ranked by what did not, or costs the others their block."""
     table = {"title": "t", "rows": ["mu"], "columns": ["alpha"]}
-    results = load(small(tmp_path / "sweep", axes=(MU, FOUR), tables=[table], seeds=(0,), failed=[3]))
+    results = load(small(tmp_path / "sweep", axes=(MU, FOUR), tables=[table], seeds=(0,), killed=[3]))
     ranks = ranks_of(results, results.tables[0])
     assert ranks is not None
     assert ranks.blocks == ("alpha=0.05", "alpha=0.1", "alpha=0.3") and ranks.left_out == 1
@@ -166,6 +167,10 @@ def test_ranks_of_a_table(tmp_path: Path) -> None:
     assert None not in [PICTURES_AND_TABLES.rank(name) for name in files]  # another report takes them away
     by_loss = ranks_of(results, PaperTable("t", ("mu",), ("alpha",), "loss"))
     assert by_loss is not None and by_loss.settings[0] == "mu=0.1"
+    best_failed = load(small(tmp_path / "failed", axes=(MU, FOUR), seeds=(0, 1), failed=[16]))  # mu=0.1, alpha=0.05
+    last = ranks_of(best_failed, results.tables[0])
+    assert last is not None and last.left_out == 0
+    assert last.of_block[0][last.settings.index("mu=0.1")] == 4 and last.settings[0] == "mu=0.1"
     two = PaperTable("t", ("mu",), ("alpha",), where={"alpha": [0.05, 0.1]})
     assert critical_difference(4, 2) > 3 and ranks_of(results, two) is None
     for rows, columns in ((("alpha",), ()), (("mu",), ())):  # nothing to compare; nothing to compare over

@@ -150,6 +150,7 @@ def test_quantities_are_written_with_their_units() -> None:
     assert accuracy.text(math.nan) == "–"
     assert quantity("bytes_to_target", 0.7).text(2_500_000, unit=True) == "2.5 MB"
     assert quantity("bytes_to_target", 0.7).title == "traffic to 70 % accuracy (MB)"
+    assert quantity("rounds_to_target", 0.725).title == "rounds to 72.5 % accuracy"
     assert quantity("rounds_to_target", 0.7).text(12.0) == "12"
     assert quantity("loss").text(0.123456) == "0.1235"
     assert quantity("client_floats_to_best").text(584_400_000, unit=True) == "584.4 M"

@@ -254,6 +254,7 @@ def test_the_command_writes_everything_twice_the_same(call: Any, finished: Path)
     assert (about["round"], earlier["round"]) == (3, 2) and about["nearest_distance"] != earlier["nearest_distance"]
     made, real = (pd.read_parquet(folder / f"{name}.parquet") for name in ("generated", "test"))
     assert len(made) == len(real) == about["images"] == about["test_images"] == 40
+    assert about["options"] == {"probe": 40}
     assert about["nearest_distance"] == pytest.approx(made["distance"].mean())
     assert about["nearest_distance_test"] == pytest.approx(real["distance"].mean())
     assert about["nearest_ratio"] == pytest.approx(made["distance"].mean() / real["distance"].mean())

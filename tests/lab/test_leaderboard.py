@@ -14,11 +14,13 @@ from engine.experiment import Experiment
 from engine.results.claims import PaperTable
 from engine.results.frames import load_results
 from fedskew.lab.comparing.intervals import interval
+from fedskew.lab.comparing.ranking import settings_of
 from fedskew.lab.comparing.ranks import critical_difference
 from fedskew.lab.leaderboard import Board, board_of, write
+from fedskew.lab.report.facts import facts
 from fedskew.lab.report.paper_tables import paper_tables
 from tests.support.scripting_page import keys
-from tests.support.sweep_folders import ALPHA, MU, make_run, make_sweep
+from tests.support.sweep_folders import ALPHA, BASE, MU, make_run, make_sweep
 
 TWO_MU = {**MU, "values": [0.0, 0.1]}
 
@@ -106,7 +108,8 @@ def test_methods_are_ranked_over_the_tasks_that_all_have(tmp_path: Path) -> None
 
 
 def test_what_is_worse_by_the_same_on_every_seed_is_not_bold(tmp_path: Path) -> None:
-    """Kills: an interval that is not a number taken for one that contains 0, on the leaderboard or in a report."""
+    """Kills: an interval that is not a number taken for one that contains 0, on the leaderboard or in a report; few
+    equal figures told apart."""
 
     def apart(setting: Any, seed: int) -> float:
         return 0.5 + (0.2 if setting["mu"] else 0.0)
@@ -118,14 +121,24 @@ def test_what_is_worse_by_the_same_on_every_seed_is_not_bold(tmp_path: Path) -> 
     assert {place for place, cell in found.items() if cell.best} == {(1, 0)}
     (view,) = paper_tables(replace(results, tables=(PaperTable("Table 1", ("mu",), (), "accuracy"),)))
     assert {row[0].text: row[1].style == "best" for row in view.tables[0].rows} == {"0": False, "0.1": True}
+    results.trials["accuracy"] = 0.5
+    results = replace(results, metric="accuracy", tables=(PaperTable("Table 1", ("mu",), (), "accuracy"),))
+    (view,) = paper_tables(results)
+    assert [row[1].style for row in view.tables[0].rows] == ["best", "best"]
+    told = {name: detail for name, _, detail in facts(results, settings_of(results))}
+    assert told["best"].endswith("1 other not told apart from it")
 
 
 def test_draws_of_the_partition_are_tasks(tmp_path: Path) -> None:
-    """Kills: an axis that counts as repetitions of one cell."""
+    """Kills: an axis that counts as repetitions of one cell; runs of one seed that are several in a mean and one in a
+    comparison."""
     draw = {"name": "draw", "key": "partition.seed", "kind": "grid", "values": [0, 3], "log": False}
     folder = make_sweep(tmp_path / "draws", axes=(draw,), seeds=(0, 1), rounds=2, client_rows=False)
     found = board_of(load_results(folder).folders)
     assert len(found.columns) == 2 and [len(cell.runs) for cell in found.cells.values()] == [2, 2]
+    runs = [make_run(tmp_path / f"r{own}", Experiment(**BASE).replace({"partition.seed": own})) for own in (0, 1)]
+    with pytest.raises(ConfigError, match=r"folders=r0:\w+, r1:\w+: are one method and task with a seed twice"):
+        board_of(load_results(*runs).folders)
 
 
 def test_every_cell_is_made_again_by_its_command(swept: Path, tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import json
 import math
 import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from engine.record.numerics import UNKNOWN, hardware_of, processor
 from engine.results.claims import Claim
 from engine.results.loading import load
 from fedskew.lab.comparing.verdicts import judge
+from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions
+from fedskew.lab.images.sweep import look_at_sweep
 from fedskew.lab.ledger import (
     Entry,
     SweepRows,
@@ -417,6 +420,9 @@ def test_an_entry_keeps_what_the_one_before_it_knew(folder: Path, tmp_path: Path
     told = page([judged(second, stated_of(folder))], PAPERS)
     assert "- Recorded before (digest `0123456789ab`, seeds 0–2): held: 1, 2; not held: 3, 4" in told
     assert record(folder, stated_of(folder), before=second).before == second.before
+    for asked in ({"target_accuracy": 0.9}, {"devices": {"seed": 1}}, {"diagnose": True}, {"images": True}):
+        other = replace(second, definition={**second.definition, **asked})  # of the same digest
+        assert len(record(folder, stated_of(folder), before=other).before) == 2
     eased = [{**CLAIMS[3], "margin": -0.5}]  # of the same digest: claims are no part of it
     (folder / "sweep.yaml").write_text(yaml.safe_dump(values | {"digest": "fedcba987654", "claims": eased}))
     third = record(folder, stated_of(folder), before=second)
@@ -595,7 +601,8 @@ def test_another_machine_is_told_before_anything_runs(folder: Path) -> None:
 
 def test_another_claim_makes_an_earlier_version_of_that_one(folder: Path) -> None:
     """Kills: a claim that is reworded, or given a smaller margin, once its outcome is known; one that was not held and
-    is no longer stated, and so is gone from the page; one that half of its trials judge."""
+    is no longer stated, and so is gone from the page; one that half of its trials judge; a p that is adjusted for
+    both wordings of a claim."""
     entry, now = record(folder, stated_of(folder)), stated_of(folder)
     first, *others = now.claims
     eased = replace(first, margin=-0.5)
@@ -604,10 +611,43 @@ def test_another_claim_makes_an_earlier_version_of_that_one(folder: Path) -> Non
         (eased, ("the claim was not stated so when the trials ran",)),
         (first, ("the claim is no longer stated so",)),
     ]
+    p_values = [row.verdict and row.verdict.p_holm for row in rows.rows]
+    then, today = (judge(entry.results(claims)) for claims in (now.claims, (eased, *others)))
+    assert repr(p_values) == repr([one.p_holm for one in (today[0], *then[1:], then[0])])
     assert EARLIER not in words(judged(entry, now))
     other = replace(first, better={"mu": 0.7})  # a setting that the sweep has got since
     assert words(judged(entry, replace(now, claims=(other,))))[0] == NOT_RUN
     assert {row.word for row in judged(entry, None).rows} == {EARLIER}
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "own", "other"),
+    [
+        ("diagnosis", {"diagnose": True}, {}, {"estimator": "biased"}),
+        ("diagnosis", {"diagnose": "weights"}, {"layers": "weights"}, {}),
+        ("images", {"images": True}, None, {"probe": 20}),
+    ],
+)
+def test_what_was_measured_otherwise_is_not_recorded(
+    folder: Path, kind: str, asked: dict[str, Any], own: dict[str, Any] | None, other: dict[str, Any]
+) -> None:
+    """Kills: figures of another estimator, of other layers or of fewer images in the place of those asked for; a sweep
+    that asks for none, and cannot be recorded for what was measured."""
+    of_images = {"probe": inspect.signature(look_at_sweep).parameters["probe"].default}
+    plain = of_images if own is None else asdict(DiagnosisOptions(**own))
+    path = folder / "trials" / "00001" / kind / "round-000003" / "summary.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"options": {**plain, **(other or {"layers": "taps"})}}))
+    record(folder, stated_of(folder))
+    values = yaml.safe_load((folder / "sweep.yaml").read_text())
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(values | asked))
+    with pytest.raises(RunFolderError, match=r"00001/.* was measured with .*; run fedskew resume .*, which measures"):
+        record(folder, stated_of(folder))
+    path.write_text("{}")
+    with pytest.raises(RunFolderError, match="was measured with unknown options, and its sweep asks for "):
+        record(folder, stated_of(folder))
+    path.write_text(json.dumps({"options": plain}))
+    record(folder, stated_of(folder))
 
 
 def test_claims_of_a_folder_that_was_started_again(folder: Path) -> None:
@@ -641,7 +681,8 @@ def test_a_metric_that_was_not_recorded(folder: Path, metric: str) -> None:
 
 
 def test_another_setting_makes_an_earlier_version(folder: Path) -> None:
-    """Kills: a base experiment, an axis or a target that changes beneath a verdict; seeds that count as a setting."""
+    """Kills: a base experiment, an axis or a target that changes beneath a verdict; seeds that count as a setting; an
+    entry that was recorded after its space had changed."""
     entry, now = record(folder, stated_of(folder)), stated_of(folder)
     base = Experiment.from_mapping(now.definition["base"])
     slower = base.replace({"local.lr": 0.001, "name": "other"})
@@ -652,8 +693,10 @@ def test_another_setting_makes_an_earlier_version(folder: Path) -> None:
         ({"definition": {**now.definition, "target_accuracy": 0.9}}, "target_accuracy"),
         ({"definition": {**now.definition, "devices": {"seed": 1}}}, "devices"),
         ({"settings": lambda: [{"mu": 3}]}, "what its space makes"),
+        ({}, "what its space makes"),
     ):
-        (told,) = judged(entry, replace(now, **changes)).rows[0].earlier
+        of_now = entry if changes else replace(entry, settings="")
+        (told,) = judged(of_now, replace(now, **changes)).rows[0].earlier
         assert "its setting has changed" in told and said in told
     more = judged(entry, replace(now, definition={**now.definition, "seeds": [0, 1]}))
     assert (more.command, more.changed) == ("fedskew sweep made.headline 'seeds=[0,1,2]'", "")

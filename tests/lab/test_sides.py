@@ -43,12 +43,13 @@ def test_config_keys_are_those_that_decide() -> None:
 
 
 def test_runs_that_differ_in_seeds_are_one_side(tmp_path: Path) -> None:
-    """Kills: seeds that are not paired, a pair of other seeds, a difference of the wrong sign, means over seeds of no
-    pair."""
+    """Kills: seeds that are not paired, or are sides since each tests on rows of its own, a pair of other seeds, a
+    difference of the wrong sign, means over seeds of no pair."""
     finals = {0: (0.7, 0.75), 1: (0.6, 0.68), 2: (0.65, 0.71), 3: (0.9, None)}
-    one = [run_of(tmp_path / f"a{seed}", seed, first) for seed, (first, _) in finals.items()]
+    rows = {seed: {"data.test_samples": 1_000, "data.test_part": seed} for seed in finals}
+    one = [run_of(tmp_path / f"a{seed}", seed, first, **rows[seed]) for seed, (first, _) in finals.items()]
     two = [
-        run_of(tmp_path / f"b{seed}", seed, other, **{"algorithm.mu": 0.1})
+        run_of(tmp_path / f"b{seed}", seed, other, **rows[seed], **{"algorithm.mu": 0.1})
         for seed, (_, other) in finals.items()
         if other is not None
     ]
@@ -113,8 +114,8 @@ def test_cells_of_sweeps_are_paired_by_their_config(tmp_path: Path) -> None:
 
 
 def test_the_draw_of_the_partition_can_be_an_axis(tmp_path: Path) -> None:
-    """Kills: trials of one seed and two draws that are one cell, so that a pair drops one of them; a draw that follows
-    from the seed, or is the same for all, as a key."""
+    """Kills: trials of one seed and two draws that are one cell, so that a pair drops one of them; a draw of the
+    partition or a part of the test rows that follows from the seed, or is the same for all, as a key."""
     draw = {"name": "draw", "key": "partition.seed", "kind": "grid", "values": [0, 3], "log": False}
     one, two = (
         make_sweep(tmp_path / name, axes=(draw,), seeds=(0, 1), rounds=2, client_rows=False, base={"name": name})
@@ -122,11 +123,12 @@ def test_the_draw_of_the_partition_can_be_an_axis(tmp_path: Path) -> None:
     )
     found = compared(one, two)
     assert [(pair.cell, pair.seeds) for pair in found.pairs] == [("draw=0", (0, 1)), ("draw=3", (0, 1))]
-    plain = Experiment(**BASE)
+    plain = Experiment(**BASE).replace({"data.test_samples": 100})
     for draws in ({0: 5, 1: 6}, {0: 5, 1: 5}):
-        made = {str(seed): plain.replace({"seed": seed, "partition.seed": own}) for seed, own in draws.items()}
-        keys = keys_of_trials({name: one.to_mapping() for name, one in made.items()})
-        assert keys["0"] == keys["1"] == config_keys(plain.to_mapping())
+        for name in ("partition.seed", "data.test_part"):
+            made = {str(seed): plain.replace({"seed": seed, name: own}) for seed, own in draws.items()}
+            keys = keys_of_trials({name: one.to_mapping() for name, one in made.items()})
+            assert keys["0"] == keys["1"] == config_keys(plain.to_mapping())
 
 
 def test_after_many_looks_there_is_no_p(tmp_path: Path) -> None:

@@ -136,7 +136,6 @@ ALGORITHM = (
         "local labels that are off by one",
         "torch.cumsum(class_counts > 0, 0) - 1",
         "torch.cumsum(class_counts > 0, 0)",
-        "test_labels.py::test_labels_go_there_and_back",
         "test_labels.py::test_spread_logits_give_the_local_labels_loss",
     ),
     mutant(

@@ -220,13 +220,6 @@ class FlatNet:
         """Return views of a vector [Q], one for each of :attr:`buffer_names`."""
         return [view for *_, view in self._buffer_views(vector)]
 
-    def replaced_buffer(self) -> str | None:
-        """Name a buffer in whose place a pass of the network has put another tensor; None if there is none."""
-        for path, owner, name, view in self._buffer_views(self.buffers):
-            if getattr(owner, name).data_ptr() != view.data_ptr():
-                return f"{path}.{name}"
-        return None
-
     def _buffer_views(self, vector: Tensor) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
         """For each floating buffer the path of its module, the module, its name there, and its piece."""
         offset = 0

@@ -59,11 +59,13 @@ def _published(layout: PaperTable, group: Group) -> Published | None:
 def comparisons(results: Results, layout: PaperTable) -> pd.DataFrame:
     """Every setting of a table less the best of its column, paired by seed.
 
-    The best is chosen by the seeds it is then compared on, so its lead is on the large side.
+    The best is chosen by the seeds it is then compared on, so its lead is on the large side. One of which a seed failed
+    is the best where all have failed on some, since a mean over those that did not would flatter it.
 
     Columns: the table's columns, then its rows; setting and reference (readable); difference (setting less reference,
     in the metric's unit), low and high (95 % interval), p (exact sign-flip; NaN where seeds were added until claims
-    were decided), p_holm (over the rows of this frame), n and seeds (those that both have finished), averaged.
+    were decided), p_holm (over the rows of this frame), n and seeds (those that both have finished), averaged, bold
+    (not told apart from the reference; of a setting that failed on a seed, where the reference did so too).
     """
     averaged = ", ".join(averaged_axes(results, layout.axes, layout.where))
     columns: dict[Any, list[Group]] = {}
@@ -73,28 +75,27 @@ def comparisons(results: Results, layout: PaperTable) -> pd.DataFrame:
     rows = []
     for groups in columns.values():
         means = [(mean(finite(list(group.by_seed().values()))), group) for group in groups]
-        known = [(sign * value, group) for value, group in means if math.isfinite(value)]
-        base = max(known, key=lambda pair: pair[0])[1] if known else None
+        known = [(not group.failed, sign * value, group) for value, group in means if math.isfinite(value)]
+        base = max(known, key=lambda one: one[:2])[-1] if known else None
         for group in groups:
             if base is None or group is base:
                 continue
             pairs = {seed: value for seed, value in group.minus(base).items() if math.isfinite(value)}
             figures = difference(list(pairs.values()), CONFIDENCE, INTERVAL_RULES[results.looks])
+            level = figures.low <= 0 <= figures.high or (figures.n > 0 and not any(pairs.values()))
             rows.append(
                 group.setting
+                | vars(figures)
                 | {
                     "setting": setting_label({name: group.setting[name] for name in layout.rows}),
                     "reference": setting_label({name: base.setting[name] for name in layout.rows}),
                     "difference": figures.mean,
-                    "low": figures.low,
-                    "high": figures.high,
-                    "p": figures.p,
-                    "n": figures.n,
                     "seeds": tuple(pairs),
                     "averaged": averaged,
+                    "bold": level and bool(base.failed or not group.failed),
                 }
             )
     for row, adjusted in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row["p_holm"] = float(adjusted)
-    names = ["setting", "reference", "difference", "low", "high", "p", "p_holm", "n", "seeds", "averaged"]
+    names = ["setting", "reference", "difference", "low", "high", "p", "p_holm", "n", "seeds", "averaged", "bold"]
     return setting_frame(rows, layout.columns + layout.rows, names)

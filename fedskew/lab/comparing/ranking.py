@@ -19,7 +19,7 @@ from fedskew.lab.wording import counted, rounded
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """One combination of hyper-parameters and its trials, one for each seed."""
+    """One combination of hyper-parameters and its trials: one for each seed, or several of a population."""
 
     values: dict[str, Any]
     trials: list[dict[str, Any]]  # rows of the trials table
@@ -37,8 +37,10 @@ class Setting:
         return [row for row in self.trials if row["status"] == "finished" or self.alone]
 
     def figures(self, column: str) -> list[float]:
-        """Return the figure of each finished trial that has it."""
-        return [row[column] for row in self.finished if math.isfinite(row[column])]
+        """Return the figure of each seed that has it: a mean where trials of a population came to one setting."""
+        rows = [row for row in self.finished if math.isfinite(row[column])]
+        seeds = dict.fromkeys(row["seed"] for row in rows)
+        return [float(np.mean([row[column] for row in rows if row["seed"] == seed])) for seed in seeds]
 
     @cached_property
     def summary(self) -> statistics.Summary:
@@ -85,9 +87,10 @@ def settings_of(results: Results) -> list[Setting]:
 
 
 def ranked(settings: Iterable[Setting], mode: str) -> list[Setting]:
-    """The best first; without those that have no finished trial."""
+    """The best first, those of which a seed failed behind all others; without those that have no finished trial."""
     finished = [setting for setting in settings if not math.isnan(setting.mean)]
-    return sorted(finished, key=lambda setting: -setting.mean if mode == "max" else setting.mean)
+    finished.sort(key=lambda setting: -setting.mean if mode == "max" else setting.mean)
+    return sorted(finished, key=lambda setting: any(row["status"] == "failed" for row in setting.trials))
 
 
 def spread_out(items: Sequence[Any], most: int) -> list[Any]:

@@ -12,9 +12,8 @@ of one data set at several skews share their images, so a result holds for that 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy  # its stats are imported at their first use
@@ -22,7 +21,7 @@ import scipy  # its stats are imported at their first use
 from engine.results.claims import PaperTable
 from engine.results.results import Results, grouped, larger_is_better
 from engine.results.settings import key, setting_label
-from engine.results.statistics import CONFIDENCE
+from engine.results.statistics import CONFIDENCE, mean
 
 BLOCKS = ("data", "partition")  # sections of the config whose axes make blocks
 FEWEST_BLOCKS, FEWEST_SETTINGS = 3, 3  # in two blocks no two average ranks can be as far apart as they must
@@ -74,6 +73,7 @@ def critical_difference(settings: int, blocks: int, confidence: float = CONFIDEN
 def ranks_of(results: Results, layout: PaperTable) -> Ranks | None:
     """Rank the settings of a table over those of its axes that are a data set or a partition.
 
+    A setting of which a seed failed is the last of its block: a mean over those that did not would flatter it.
     None where it has no such axis, fewer than three settings, or fewer than three blocks in which all have a figure.
     """
     sections = {axis.name: axis.key.partition(".")[0] for axis in results.axes}
@@ -81,16 +81,17 @@ def ranks_of(results: Results, layout: PaperTable) -> Ranks | None:
     compared = [name for name in layout.axes if name not in across]
     if not across or not compared:
         return None
+    larger = larger_is_better(results, layout.metric)
+    last = -math.inf if larger else math.inf
     figures: dict[Hashable, dict[Hashable, float]] = {}
     blocks: dict[Hashable, str] = {}
     names: dict[Hashable, str] = {}
     for group in grouped(results, layout.axes, layout.metric, layout.where):
-        block, setting = (_part(group.setting, part) for part in (across, compared))
+        block, setting = ({name: group.setting[name] for name in part} for part in (across, compared))
         blocks[key(block)], names[key(setting)] = setting_label(block), setting_label(setting)
-        values = list(group.by_seed().values())
-        figures.setdefault(key(block), {})[key(setting)] = float(np.mean(values)) if values else math.nan
+        values = np.array([last] if group.failed else [*group.by_seed().values()])
+        figures.setdefault(key(block), {})[key(setting)] = mean(values)
     table = [[figures[block].get(name, math.nan) for name in names] for block in blocks]
-    larger = larger_is_better(results, layout.metric)
     return ranked(list(names.values()), list(blocks.values()), table, larger, FEWEST_BLOCKS)
 
 
@@ -101,7 +102,7 @@ def ranked(
 
     larger: whether more is better. None with fewer than three settings, or ``fewest`` such blocks.
     """
-    complete = [number for number, row in enumerate(table) if all(map(math.isfinite, row))]
+    complete = [number for number, row in enumerate(table) if not any(map(math.isnan, row))]
     if len(settings) < FEWEST_SETTINGS or len(complete) < fewest:
         return None
     figures = np.array([table[number] for number in complete])
@@ -117,7 +118,3 @@ def ranked(
         p=friedman(ranks),
         critical=critical_difference(len(settings), len(complete)),
     )
-
-
-def _part(setting: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    return {name: setting[name] for name in names}

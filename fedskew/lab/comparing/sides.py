@@ -29,7 +29,7 @@ from fedskew.lab.wording import counted, numbered
 
 NONE = "none"  # the value of a key that a config does not have
 OF_RUNS = (*REPORTED, "rounds", "floats_up", "floats_down", "seconds")  # compared of single runs, where they have them
-SEEDS = ("seed", "partition.seed")  # what tells the repetitions of a setting apart
+SEEDS = ("seed", "partition.seed", "data.test_part")  # what tells the repetitions of a setting apart
 _PLACES = ("name", "checkpoint", "data.root")  # names, paths and cadences: they move no result
 
 
@@ -54,19 +54,21 @@ def config_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 def keys_of_trials(trials: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the keys of each trial of a folder, by its name.
 
-    ``partition.seed`` is one of them where it is a setting: neither the same for all trials that agree in all else, nor
-    their seed plus a number.
+    A seed of the partition, or a part of the test rows, is one of them where it is a setting: neither the same for all
+    trials that agree in all else, nor their seed plus a number.
     """
     keys = {name: config_keys(values) for name, values in trials.items()}
-    drawn = dict[Hashable, set[tuple[int, int]]]()
-    for name, values in trials.items():
-        if "seed" in values["partition"]:
-            drawn.setdefault(key(keys[name]), set()).add((values["seed"], values["partition"]["seed"]))
-    if all(
-        len({own for _, own in each}) == 1 or len({own - seed for seed, own in each}) == 1 for each in drawn.values()
-    ):
-        return keys
-    return {name: one | {"partition.seed": trials[name]["partition"].get("seed")} for name, one in keys.items()}
+    found = keys
+    for dotted in SEEDS[1:]:
+        section, field = dotted.split(".")
+        drawn = dict[Hashable, tuple[set[int], set[int]]]()
+        for name, values in trials.items():
+            own, less_seed = drawn.setdefault(key(keys[name]), (set(), set()))
+            own.add(values[section].get(field) or 0)
+            less_seed.add((values[section].get(field) or 0) - values["seed"])
+        if any(len(own) > 1 and len(less_seed) > 1 for own, less_seed in drawn.values()):
+            found = {name: one | {dotted: trials[name][section].get(field)} for name, one in found.items()}
+    return found
 
 
 def _counts(name: str) -> bool:

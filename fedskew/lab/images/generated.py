@@ -50,6 +50,7 @@ class Generated:
     folder: Path  # where it belongs
     stage: str
     round: int
+    probe: int  # about so many images were asked for
     generated: pd.DataFrame = field(repr=False)  # image, class (if one was asked for), decided, and as ``test``
     test: pd.DataFrame = field(repr=False)  # row, class, distance, nearest (row of the training split), nearest_class
     panels: ImagePanels = field(repr=False)
@@ -75,7 +76,8 @@ class Generated:
     def summary(self) -> dict[str, Any]:
         """Plain data for ``summary.json``."""
         counts = {"images": len(self.generated), "test_images": len(self.test)}
-        return {"stage": self.stage, "round": self.round, **counts, **self.figures, "shown": list(self.panels.names)}
+        about = {"stage": self.stage, "round": self.round, "options": {"probe": self.probe}}
+        return {**about, **counts, **self.figures, "shown": list(self.panels.names)}
 
 
 def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generated:
@@ -96,7 +98,7 @@ def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generate
     rng = seeds.generator(experiment.seed, "generated images", number)
     target = round_folders.folder_of(folder, "images", experiment, stage.name, number)
     generated, test, panels = measure(stage.algorithm, server, net, data, probe, rng)
-    return Generated(target, stage.name, number, generated, test, panels)
+    return Generated(target, stage.name, number, probe, generated, test, panels)
 
 
 def _state(folder: Path, experiment: Experiment, number: int | None) -> tuple[Stage, int, Mapping[str, Tensor]]:

@@ -64,7 +64,8 @@ class Board:
 def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board:
     """Make the board of the folders' finished trials; ``metric``: none, the first folder's own.
 
-    Raises :class:`RunFolderError` for two runs of one experiment and one code whose weights differ.
+    Raises :class:`RunFolderError` for two runs of one experiment and one code whose weights differ, and
+    :class:`ConfigError` for a seed that a cell would have twice.
     """
     first = next(iter(folders.values()))
     metric = metric or first.metric
@@ -87,6 +88,9 @@ def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board
     larger, cells = larger_is_better(first, metric), dict[tuple[int, int], Cell]()
     for place, several in places.items():
         runs = tuple(sorted(several, key=lambda run: run.row["seed"]))
+        once = len({run.row["seed"] for run in runs}) == len(runs)
+        rule = "are one method and task with a seed twice, by other partitions or test rows"
+        require(once, "folders", ", ".join(f"{run.source}:{run.name}" for run in runs), rule, "leave some away")
         values = tuple(float(run.row[metric]) for run in runs)
         cells[place] = Cell(runs, values, *interval(values, LEVEL), best=False)
     for column in range(len(columns)):

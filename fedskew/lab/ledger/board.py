@@ -30,16 +30,16 @@ class BoardRow:
     """A method with what was chosen for it.
 
     choice: dotted key -> value. edge: whether a number of it is the least or the greatest that was tried, of three or
-    more. seeds: the metric of each finished one. others: the sweep's other figures, means over seeds or medians. level
-    with the best: no seed failed, and the interval of the difference, taken seed by seed, at 1 - 0.05 / (methods - 1),
-    holds 0. mine: not of the board itself.
+    more. seeds: the metric of each finished one. lacks: how many seeds of the sweep have none, whatever became of them.
+    others: the sweep's other figures, means over seeds or medians. level with the best: it lacks no seed, and the
+    interval of the difference, taken seed by seed, at 1 - 0.05 / (methods - 1), holds 0. mine: not of the board itself.
     """
 
     method: str
     choice: Mapping[str, Any]
     edge: bool
     seeds: Mapping[int, float]
-    failed: int
+    lacks: int
     others: Mapping[str, float]
     level: bool = False
     ahead: tuple[float, float, float] = (math.nan, math.nan, math.nan)  # of FedAvg: mean, low, high
@@ -68,14 +68,14 @@ def rows_of_methods(
     others = {metric: _by_method(results, metric) for metric in metrics}
     rows = []
     for method, group in _by_method(results, results.metric).items():
-        side = chosen.get(method)
+        side, seeds = chosen.get(method), group.by_seed()
         rows.append(
             BoardRow(
                 method=label(group.setting[METHOD]),
                 choice=side.chosen.values if side else {},
                 edge=side is not None and _at_the_edge(side),
-                seeds=group.by_seed(),
-                failed=len(group.failed),
+                seeds=seeds,
+                lacks=len(results.seeds) - len(finite([*seeds.values()])),
                 others={metric: _over_seeds(metric, found[method]) for metric, found in others.items()},
                 mine=mine,
             )
@@ -86,20 +86,20 @@ def rows_of_methods(
 def compared(rows: Iterable[BoardRow], larger: bool) -> list[BoardRow]:
     """Return the rows from the best to the worst, each with its lead over FedAvg and whether the best is no better.
 
-    A method of which a seed failed comes after all others: a mean over those that did not would flatter it.
+    A method that lacks a seed comes after all others: a mean over those that it has could flatter it.
     """
     known = [*rows]
     best_first = sorted((row for row in known if row.seeds), key=lambda row: row.mean, reverse=larger)
-    ended = sorted(best_first, key=lambda row: row.failed > 0)
+    ended = sorted(best_first, key=lambda row: row.lacks > 0)
     plain = next((row for row in ended if row.method == PLAIN), None)
     found = []
     for row in ended:
         ahead = row.ahead
         if plain is not None and row is not plain:
-            differences = _minus(row, plain)
+            differences = [value - plain.seeds[seed] for seed, value in row.seeds.items() if seed in plain.seeds]
             ahead = (mean(finite(differences)), *interval(differences))
         found.append(
-            replace(row, level=not row.failed and level_with(ended[0].seeds, row.seeds, len(ended)), ahead=ahead)
+            replace(row, level=not row.lacks and level_with(ended[0].seeds, row.seeds, len(ended)), ahead=ahead)
         )
     return found + [row for row in known if not row.seeds]
 
@@ -130,10 +130,6 @@ def _over_seeds(metric: str, group: Group) -> float:
     if metric in MEDIANS:
         return median(math.inf if math.isnan(value) else value for value in values) if values else math.nan
     return mean(finite(values))
-
-
-def _minus(row: BoardRow, other: BoardRow) -> list[float]:
-    return [value - other.seeds[seed] for seed, value in row.seeds.items() if seed in other.seeds]
 
 
 def _at_the_edge(side: TunedSide) -> bool:

@@ -14,7 +14,8 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import CODE
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import BEGUN, SEARCHES, read_plan, tuned_by
+from engine.results import round_folders
 from engine.results.claims import Claim
 from engine.results.completeness import ENDED
 from engine.results.loading import load, trial_records
 from engine.results.results import Results
-from engine.results.settings import key
-from engine.results.trials import read_experiment, read_yaml
+from engine.results.settings import key, label
+from engine.results.trials import read_experiment, read_json, read_yaml
 from fedskew.lab import tuned_sides
 from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.ledger.entry import COST, DRAWN, ROOT, Confirmation, Entry, Outcome
@@ -45,6 +47,7 @@ from fedskew.lab.quantities import quantity
 # Of sweep.yaml, and in no entry.
 OF_FOLDER = ("name", "profile", "title", "digest", "reference", "overrides", "how", CODE, "tables", BEGUN)
 FIGURED = ("target_accuracy", "devices")  # of the present ones are the figures of a folder
+MEASURED = ("diagnose", "images")  # when the trials have ended; like what is figured, in no digest of a sweep
 VERSIONS = ("fedskew", "torch", "numpy", "device", "hardware", "processor", "settings")
 ANY = "FOLDER"  # in the place of one that is of one machine
 MOST = 3  # trials that are named where a confirmation fails
@@ -93,6 +96,7 @@ def record(folder: Path, spec: SweepSpec | None, before: Entry | None = None) ->
     if needed.files or needed.others:  # a command of the ledger's page names none of them
         whose = "; ".join(needed.others) or f"of {', '.join(needed.files)}"
         raise RunFolderError(f"{folder} has parts of your own ({whose}): the ledger takes what fedskew alone computes")
+    _check_measured(folder, results, values)
     begun = _begun(folder, values)
     results = replace(results, claims=_claims_of(folder, begun, results.claims))
     rows = _rows(results)
@@ -143,6 +147,23 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
     return begun
 
 
+def _check_measured(folder: Path, results: Results, values: Mapping[str, Any]) -> None:
+    """Refuse a folder whose trials were measured otherwise than its sweep asks for, by a command that came later."""
+    from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions  # matplotlib takes a second
+
+    layers = values.get("diagnose")
+    asked: dict[round_folders.Kind, dict[str, Any]] = {"images": {"probe": 1000}} if values.get("images") else {}
+    asked |= {"diagnosis": asdict(DiagnosisOptions(layers="taps" if layers is True else layers))} if layers else {}
+    for kind, trial in product(asked, results.trials["folder"]):
+        place = round_folders.latest(results.path / trial, kind)
+        options = (
+            read_json(place / "summary.json").get("options", "unknown options") if place is not None else asked[kind]
+        )
+        if options != asked[kind]:
+            rule = f"was measured with {label(options)}, and its sweep asks for {label(asked[kind])}"
+            raise RunFolderError(f"{place} {rule}; run fedskew resume {folder}, which measures again")
+
+
 def _claims_of(folder: Path, begun: Mapping[str, Any], now: tuple[Claim, ...]) -> tuple[Claim, ...]:
     """Return the claims that a sweep began with; ``now``: those that it has."""
     try:
@@ -160,7 +181,8 @@ def _kept(entry: Entry, before: Entry) -> dict[str, Any]:
     kept: dict[str, Any] = {"before": before.before}
     if before.table == entry.table:
         kept["confirmed"] = before.confirmed
-    if (before.digest, before.claims) != (entry.digest, entry.claims):
+    asked = [(one.digest, one.claims, *map(one.definition.get, (*FIGURED, *MEASURED))) for one in (before, entry)]
+    if asked[0] != asked[1]:
         kept["before"] += (outcome_of(before),)
     return kept
 

@@ -87,7 +87,7 @@ def _of_setting(entry: Entry, spec: SweepSpec) -> str:
     identity = _keys(spec.identity())
     keys = [name for name in sorted({*before, *identity}) if key(before.get(name)) != key(identity.get(name))]
     keys += [name for name in DECIDES if then.get(name) != now.get(name)]
-    if not keys and entry.settings and entry.settings != settings_digest(spec.settings()):
+    if not keys and entry.settings != settings_digest(spec.settings()):
         keys = ["what its space makes of each setting"]
     more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
     return f"its setting has changed ({', '.join(keys[:MOST_KEYS])}{more})" if keys else ""
@@ -221,11 +221,13 @@ def rows_of(
 def _of_entry(entry: Entry, spec: SweepSpec | None, plain: SweepSpec | None) -> SweepRows:
     """Judge an entry; spec, plain: its sweep as it is now, with the entry's overrides and without."""
     now = spec.claims if spec is not None else ()
-    claims = (*now, *(claim for claim in entry.claims if claim not in now))
-    results = entry.results(claims)
+    stated = (*now, *entry.claims)
+    results = entry.results(entry.claims)
+    # Holm's p is over the claims of then, and of one that was stated since over today's: to reword is no further test.
+    verdicts = [*judge(results), *(one for one in judge(entry.results(now)) if one.claim not in entry.claims)]
     since = changes(entry, spec)
     rows = []
-    for verdict in judge(results):
+    for verdict in sorted(verdicts, key=lambda one: stated.index(one.claim)):
         claim = verdict.claim
         trials = rests_on(results, claim)
         begun = any(trial["status"] not in ("missing", "running") for trial in trials)

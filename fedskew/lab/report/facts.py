@@ -81,6 +81,5 @@ def _ties(results: Results, settings: int) -> str:
     if settings > MOST_ROWS:
         return ""
     axes = tuple(axis.name for axis in results.axes)
-    rows = comparisons(results, PaperTable("", axes, (), results.metric)).to_dict("records")
-    ties = sum(row["low"] <= 0 <= row["high"] for row in rows)
+    ties = sum(comparisons(results, PaperTable("", axes, (), results.metric))["bold"])
     return f"; {counted(ties, 'other')} not told apart from it" if ties else ""

@@ -40,7 +40,7 @@ from fedskew.lab.wording import capitalised, counted, shown
 MOST_ROWS, MOST_COLUMNS = 48, 8  # of a table that the report makes up by itself
 BOLD = (
     "Bold: the best of each column, and what is not significantly different from it (the paired 95 % interval "
-    "contains 0)."
+    "contains 0, or all differences are 0); what failed on a seed only where all did."
 )
 BOLD_ONE_SEED = "Bold: the best of each column; one seed cannot tell it from the others."
 
@@ -144,17 +144,11 @@ def _place(row: Mapping[str, Any], axes: Iterable[str]) -> Any:
 
 
 def _best(cells: list[dict[str, Any]], compared: pd.DataFrame, layout: PaperTable) -> set[Any]:
-    """The cells in bold: the reference of each column, and those whose interval of the difference contains 0."""
+    """The cells in bold: the reference of each column, and those that are not told apart from it."""
     if not len(compared):
         return set()
-    bold = {_place(cell, layout.axes) for cell in cells if math.isfinite(cell["mean"])}
-    for row in compared.to_dict("records"):
-        place = _place(row, layout.axes)
-        if row["low"] <= 0 <= row["high"]:  # no interval, of one seed or of equal differences, contains nothing
-            bold.add(place)
-        else:
-            bold.discard(place)
-    return bold
+    plain = {_place(row, layout.axes) for row in compared.to_dict("records") if not row["bold"]}
+    return {_place(cell, layout.axes) for cell in cells if math.isfinite(cell["mean"])} - plain
 
 
 def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], layout: PaperTable) -> Cell:
@@ -162,6 +156,7 @@ def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], l
         return Cell("", math.nan)
     lost = [f"{row[status]} {status}" for status in OTHERS if row[status]]
     text = measured.text(row["mean"]) + spread_text(measured, row["std"], row["n"])
+    text += f", {row['failed']} failed" if row["failed"] else ""
     interval = f"95 % interval {interval_text(measured, row['low'], row['high'], signed=False)}"
     tip = [
         setting_label({name: row[name] for name in layout.axes}),
