@@ -116,7 +116,7 @@ def precision(profile: str) -> Sweep:
             "lr": 0.05,
             "momentum": 0.9,
             "weight_decay": 1e-4,
-            "augment": "crop_flip",
+            "augment": "flip",
         },
     )
     return Sweep(

@@ -315,7 +315,10 @@ def headline(profile: str) -> Sweep:
             for told, other in others.items()
             if metric == PARTICIPANTS or told in AS_RECEIVED
         ),
-        **fair.tuned(*(_searched(method["name"]) for method in methods), rows=fair.OF_FEW),
+        **fair.tuned(
+            *(_searched(method["name"]) for method in methods),
+            rows=fair.TUNING_ROWS if profile == "paper" else fair.OF_FEW,
+        ),
     )
 
 

@@ -296,7 +296,7 @@ class Phase:
     def __post_init__(self) -> None:
         moves = self.features == "cached" and self.trainable != "head"
         rule = "would move the body by which features were cached"
-        require(not moves, "trainable", self.trainable, rule, "set trainable=head, or features=live")
+        require(not moves, "Phase.trainable", self.trainable, rule, "set trainable=head, or features=live")
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Subtotal:
         """
         apart = sorted(self.uploads.keys() ^ right.uploads.keys())
         if apart:
-            rule = "and others of the same round do not: upload it from all, and beside it how much of it is there"
+            rule = "and others of the same round do not: send zeros where there is nothing, and how much there is"
             raise RunError(f"some clients upload {apart[0]!r}, {rule}")
         return Subtotal(
             {name: self._plus(right, name) for name in self.uploads},

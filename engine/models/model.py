@@ -244,9 +244,9 @@ def _check_tensors(model: Model) -> None:
         require(not own.is_complex(), "model", kind, f"has complex {name}, and weights are real", "keep two real ones")
     first_names = dict[int, str]()
     for path, module in model.named_modules():
-        for name, own in module.named_buffers(path, recurse=False):
+        for name, own in module.named_buffers(path, recurse=False, remove_duplicate=False):
             told = f"has one buffer as {first_names.setdefault(id(own), name)} and as {name}"
-            require(first_names[id(own)] == name, "model", kind, told, "give each module its own")
+            require(first_names[id(own)] == name, "model", kind, told, "give each its own")
     first = next((name for name, _ in model.head.named_parameters()), "none")
     told = f"has a head whose first parameter is {first}, and methods take a head for its weight and then its bias"
     require(first == "weight", "model", kind, told, "parametrize layers before the last one alone")

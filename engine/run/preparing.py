@@ -143,7 +143,8 @@ def divided(experiment: Experiment, dataset: Dataset) -> Assignment:
     Raises :class:`ConfigError` for a partition that names rows, which would then be others.
     """
     train, partition, classes = dataset.train, experiment.partition, len(dataset.classes)
-    rule, repair = f"cannot be with partition.name={name_of(partition)}, which says who has which row", "leave it out"
+    rule = f"cannot be with partition.name={name_of(partition)}, which says who has which row"
+    repair = "leave it out, or the tuning_rows of a sweep"
     data, public = experiment.data, partition.public_per_class
     for name, value, still in (
         ("data.imbalance", data.imbalance, 1),

@@ -54,10 +54,11 @@ class Preflight:
 
     @cached_property
     def batch(self) -> int:
-        """The most rows of a forward pass in training."""
+        """The most rows of a forward pass in training; a full batch that has statistics is in one piece."""
         sizes = [self.stage.local.batch_size]
         sizes += [phase.batch for phase in self.stage.algorithm.phases(self.context) if phase.batch != "local"]
-        return min(self.held, max(CHUNK if isinstance(size, str) else size for size in sizes))
+        full = self.held if self.context.layout.has_batchnorm else CHUNK
+        return min(self.held, max(full if isinstance(size, str) else size for size in sizes))
 
     @property
     def rows(self) -> int:

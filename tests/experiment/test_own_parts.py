@@ -224,7 +224,7 @@ def test_a_buffer_of_two_modules_is_refused() -> None:
     def build(shape: Any, num_classes: int) -> nn.Module:
         return nn.Sequential(nn.Flatten(), Tabled(table), Tabled(table), nn.Linear(64, num_classes))
 
-    with pytest.raises(ConfigError, match=r"has one buffer as \S*1.table and as \S*2.table; give each module its own"):
+    with pytest.raises(ConfigError, match=r"has one buffer as \S*1.table and as \S*2.table; give each its own"):
         on_meta(fedskew.model("tabled")(build)(), (1, 8, 8), 4)
 
 

@@ -137,7 +137,7 @@ def test_draws_of_the_partition_are_tasks(tmp_path: Path) -> None:
     found = board_of(load_results(folder).folders)
     assert len(found.columns) == 2 and [len(cell.runs) for cell in found.cells.values()] == [2, 2]
     runs = [make_run(tmp_path / f"r{own}", Experiment(**BASE).replace({"partition.seed": own})) for own in (0, 1)]
-    with pytest.raises(ConfigError, match=r"folders=r0:\w+, r1:\w+: are one method and task with a seed twice"):
+    with pytest.raises(ConfigError, match=r"folders=r0:\w+, r1:\w+: are one method and task on one seed, by other"):
         board_of(load_results(*runs).folders)
 
 

@@ -128,7 +128,9 @@ def test_the_draw_of_the_partition_can_be_an_axis(tmp_path: Path) -> None:
         for name in ("partition.seed", "data.test_part"):
             made = {str(seed): plain.replace({"seed": seed, name: own}) for seed, own in draws.items()}
             keys = keys_of_trials({name: one.to_mapping() for name, one in made.items()})
-            assert keys["0"] == keys["1"] == config_keys(plain.to_mapping())
+            assert keys["0"] == keys["1"] == config_keys(made["0"].to_mapping())
+            shared = keys["0"] == config_keys(plain.to_mapping())
+            assert shared == (name == "partition.seed")  # one part for all is another task than a part for each
 
 
 def test_after_many_looks_there_is_no_p(tmp_path: Path) -> None:

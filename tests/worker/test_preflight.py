@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ def test_the_trial_is_two_batches() -> None:
     assert (flight(local={"batch_size": "full"}).batch, flight(local={"batch_size": "full"}).rows) == (500, 1000)
     whole = flight(algorithm={"name": "scaffold", "option": "I"})  # one gradient of all rows
     assert (whole.batch, whole.rows) == (500, 1000)
+    norms = replace(whole.context, layout=replace(whole.context.layout, has_batchnorm=True))
+    assert replace(whole, context=norms).batch == 1000  # which is not cut
 
 
 def test_numbers_that_a_model_puts_out() -> None:

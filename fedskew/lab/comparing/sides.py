@@ -29,7 +29,8 @@ from fedskew.lab.wording import counted, numbered
 
 NONE = "none"  # the value of a key that a config does not have
 OF_RUNS = (*REPORTED, "rounds", "floats_up", "floats_down", "seconds")  # compared of single runs, where they have them
-SEEDS = ("seed", "partition.seed", "data.test_part")  # what tells the repetitions of a setting apart
+SEEDS = ("seed", "partition.seed")  # what tells the repetitions of a setting apart
+TEST_PART = "data.test_part"  # a sweep's seeds have parts of their own, or share one: that is a key, and no number
 _PLACES = ("name", "checkpoint", "data.root")  # names, paths and cadences: they move no result
 
 
@@ -48,7 +49,8 @@ def config_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         unused.add("algorithm")
     used = {name: value for name, value in values.items() if name not in {*unused, "stages"}}
     used["stages"] = {stage["name"]: {field: stage[field] for field in stage if field != "name"} for stage in stages}
-    return {name: value for name, value in leaves(used) if _counts(name)}
+    found = {name: value for name, value in leaves(used) if _counts(name)}
+    return found | {TEST_PART: "by seed" if found.get(TEST_PART) is not None else NONE}
 
 
 def keys_of_trials(trials: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -59,14 +61,14 @@ def keys_of_trials(trials: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     """
     keys = {name: config_keys(values) for name, values in trials.items()}
     found = keys
-    for dotted in SEEDS[1:]:
+    for dotted in ("partition.seed", TEST_PART):
         section, field = dotted.split(".")
-        drawn = dict[Hashable, tuple[set[int], set[int]]]()
+        drawn = dict[Hashable, set[tuple[int, int]]]()
         for name, values in trials.items():
-            own, less_seed = drawn.setdefault(key(keys[name]), (set(), set()))
-            own.add(values[section].get(field) or 0)
-            less_seed.add((values[section].get(field) or 0) - values["seed"])
-        if any(len(own) > 1 and len(less_seed) > 1 for own, less_seed in drawn.values()):
+            drawn.setdefault(key(keys[name]), set()).add((values[section].get(field) or 0, values["seed"]))
+        if any(
+            len({own for own, _ in each}) > 1 and len({own - seed for own, seed in each}) > 1 for each in drawn.values()
+        ):
             found = {name: one | {dotted: trials[name][section].get(field)} for name, one in found.items()}
     return found
 
