@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 import fedskew
 from engine.base.declared import Doc
-from engine.experiment import Experiment
 from engine.models.model import Model
 from engine.models.resnet import ResNet8
 from engine.results.claims import Claim
 from engine.sweeps.definition import Sweep
+from tune_configs.quickstart import cifar10
 
 DROPPED = 13  # of float32's 23 bits after the point
 POINTS = 0.01
@@ -103,21 +103,19 @@ def _autocast(spec: Any) -> str:
 
 def precision(profile: str) -> Sweep:
     """FedAvg on 10,000 images of CIFAR-10, 20 clients, Dirichlet(0.1): 7,500 steps in all."""
-    base = Experiment(
-        rounds=30,
-        algorithm={"name": "fedavg"},
-        data={"name": "parquet", "root": "cifar10", "size": 16, "train_samples": 10_000},
-        partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
-        participation={"count": 5},
-        model={"name": "rounded_resnet8"},
-        local={
-            "epochs": 5,
-            "batch_size": 50,
-            "lr": 0.05,
-            "momentum": 0.9,
-            "weight_decay": 1e-4,
-            "augment": "flip",
-        },
+    base = cifar10().replace(
+        {
+            "name": "precision",
+            "rounds": 30,
+            "data": {"name": "parquet", "root": "cifar10", "size": 16, "train_samples": 10_000},
+            "partition.clients": 20,
+            "participation.count": 5,
+            "model": {"name": "rounded_resnet8"},
+            "local.lr": 0.05,
+            "local.lr_decay": 1.0,
+            "local.augment": "flip",
+            "evaluation.every": 1,
+        }
     )
     return Sweep(
         base=base,

@@ -29,9 +29,9 @@ from fedskew.lab.wording import counted, numbered
 
 NONE = "none"  # the value of a key that a config does not have
 OF_RUNS = (*REPORTED, "rounds", "floats_up", "floats_down", "seconds")  # compared of single runs, where they have them
-SEEDS = ("seed", "partition.seed")  # what tells the repetitions of a setting apart
 TEST_PART = "data.test_part"  # a sweep's seeds have parts of their own, or share one: that is a key, and no number
-_PLACES = ("name", "checkpoint", "data.root")  # names, paths and cadences: they move no result
+# Names, paths and cadences move no result, and seeds tell the repetitions of a setting apart.
+_PLACES = ("name", "checkpoint", "data.root", "seed", "partition.seed")
 
 
 # --- configs ------------------------------------------------------------------------------------------------
@@ -59,8 +59,7 @@ def keys_of_trials(trials: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     A seed of the partition, or a part of the test rows, is one of them where it is a setting: neither the same for all
     trials that agree in all else, nor their seed plus a number.
     """
-    keys = {name: config_keys(values) for name, values in trials.items()}
-    found = keys
+    found = keys = {name: config_keys(values) for name, values in trials.items()}
     for dotted in ("partition.seed", TEST_PART):
         section, field = dotted.split(".")
         drawn = dict[Hashable, set[tuple[int, int]]]()
@@ -75,7 +74,7 @@ def keys_of_trials(trials: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
 def _counts(name: str) -> bool:
     section, _, field = name.partition(".")
-    placed = name in (*SEEDS, *_PLACES) or section in _PLACES
+    placed = name in _PLACES or section in _PLACES
     return not placed and (section != "execution" or field in IDENTITY)
 
 

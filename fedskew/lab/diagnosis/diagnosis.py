@@ -58,6 +58,11 @@ class DiagnosisOptions:
             require(value in known, f"--{name}", value, "is none", nearest(value, known))
         require(self.probe >= LEAST_ROWS, "--probe", self.probe, f"must be at least {LEAST_ROWS}", "for example 1000")
 
+    @classmethod
+    def of_sweep(cls, asked: Literal[True] | Layers) -> DiagnosisOptions:
+        """Return what a sweep that asks for ``diagnose=asked`` is measured with."""
+        return cls(layers=cls.layers if asked is True else asked)
+
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:

@@ -39,6 +39,7 @@ from fedskew.lab.frames import write_frame
 from fedskew.lab.images.nearest import nearest
 
 CPU = torch.device("cpu")
+PROBE = 1000  # images that are generated and compared with, where no other number is asked for
 SHOWN = 8  # images of a class
 MOST_CLASSES = 20
 
@@ -80,7 +81,7 @@ class Generated:
         return {**about, **counts, **self.figures, "shown": list(self.panels.names)}
 
 
-def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generated:
+def look(folder: Path, number: int | None = None, probe: int = PROBE) -> Generated:
     """Generate about ``probe`` images, as many of each class, with what the run had after round ``number``.
 
     None: after the last round of a stage that generates images. Raises :class:`ConfigError` for a run that has none,

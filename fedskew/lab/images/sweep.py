@@ -18,11 +18,12 @@ import pandas as pd
 from engine.results.trials import GENERATED
 from fedskew.lab.frames import write_frame
 from fedskew.lab.images import generated
+from fedskew.lab.images.generated import PROBE
 from fedskew.lab.trial_by_trial import trial_by_trial
 
 
 def look_at_sweep(
-    folder: Path, number: int | None = None, probe: int = 1000, told: Callable[[str], None] = lambda text: None
+    folder: Path, number: int | None = None, probe: int = PROBE, told: Callable[[str], None] = lambda text: None
 ) -> pd.DataFrame:
     """Generate images with each finished trial's state after round ``number``, or its last; one row per trial.
 

@@ -150,15 +150,14 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
 def _check_measured(folder: Path, results: Results, values: Mapping[str, Any]) -> None:
     """Refuse a folder whose trials were measured otherwise than its sweep asks for, by a command that came later."""
     from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions  # matplotlib takes a second
+    from fedskew.lab.images.generated import PROBE
 
     layers = values.get("diagnose")
-    asked: dict[round_folders.Kind, dict[str, Any]] = {"images": {"probe": 1000}} if values.get("images") else {}
-    asked |= {"diagnosis": asdict(DiagnosisOptions(layers="taps" if layers is True else layers))} if layers else {}
+    asked: dict[round_folders.Kind, dict[str, Any]] = {"images": {"probe": PROBE}} if values.get("images") else {}
+    asked |= {"diagnosis": asdict(DiagnosisOptions.of_sweep(layers))} if layers else {}
     for kind, trial in product(asked, results.trials["folder"]):
         place = round_folders.latest(results.path / trial, kind)
-        options = (
-            read_json(place / "summary.json").get("options", "unknown options") if place is not None else asked[kind]
-        )
+        options = asked[kind] if place is None else read_json(place / "summary.json").get("options", "unknown options")
         if options != asked[kind]:
             rule = f"was measured with {label(options)}, and its sweep asks for {label(asked[kind])}"
             raise RunFolderError(f"{place} {rule}; run fedskew resume {folder}, which measures again")

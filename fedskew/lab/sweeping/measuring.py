@@ -55,10 +55,8 @@ def measure(
         from fedskew.lab.diagnosis import sweep as diagnosis
         from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions  # pandas and matplotlib take a second
 
-        options = DiagnosisOptions(layers="taps" if layers is True else layers)
-        frame = diagnosis.diagnose_sweep(
-            folder, None, options, (), address, lambda text: progress(f"diagnosis, {text}")
-        )
+        options, told = DiagnosisOptions.of_sweep(layers), lambda text: progress(f"diagnosis, {text}")
+        frame = diagnosis.diagnose_sweep(folder, None, options, (), address, told)
         lines.append(diagnosis.line(frame, folder))
     if images:
         from fedskew.lab.images import sweep as generated
