@@ -37,15 +37,15 @@ class FedPer(TopLayers, PersonalHead):
     def broadcast(self, server: Tensors, context: Context) -> Tensors:
         layout = context.layout
         base, top = layout.body_of(server["weights"]).tensor_split([self.base_size(layout)])
-        return {"base": base, "top": top}
+        return {"base": base, "top": top, **self.first_head(server, context)}
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         body = torch.cat((received["base"], received["top"]))
         fresh = received["top"].clone()
         kept = parent.get("top", fresh[:0])  # methods whose heads alone are personal keep none
         if len(kept) != len(fresh):  # a head without the layers that it was trained on is worth nothing
-            return {"top": fresh, **super().init_state({"body": body}, {}, client)}
-        return {"top": kept, **super().init_state({"body": body}, parent, client)}
+            return {"top": fresh, **super().init_state({**received, "body": body}, {}, client)}
+        return {"top": kept, **super().init_state({**received, "body": body}, parent, client)}
 
     def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         weights = torch.cat((received["base"], state["top"], state["head"]))

@@ -1,8 +1,9 @@
 """The base of PFLEGO, FedPer, FedRep and FedRecon: all clients share a body, and each has a head to itself.
 
-A client's head has rows for the classes of its own rows and is drawn when the client first takes part, from the run's
-seed and the client's number. It is client state: checkpointed (but for FedRecon's), never sent. The server averages
-bodies and has no meaningful head, so these methods are evaluated by clients' own models.
+A client's head has rows for the classes of its own rows. It is client state: checkpointed (but for FedRecon's), never
+sent back. All clients start from the server's first head, as the released code of FedRep and of FedBABU has it: with
+heads of their own draw the first bodies that are averaged have been trained for different heads, and cancel. The server
+averages bodies and has no head of its own, so these methods are evaluated by clients' own models.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from engine.algorithm import (
     Client,
     Context,
     Entries,
+    Entry,
     Kind,
     LocalRun,
     ModelState,
@@ -33,27 +35,34 @@ from engine.base.declared import Doc
 @dataclass(frozen=True)
 class PersonalHead(Personalised):
     head_init: Annotated[
-        Literal["kaiming", "uniform01"],
+        Literal["common", "kaiming", "uniform01"],
         Doc(
-            "a client's first head: either side of 0; or uniform in [0, 1), as in PFLEGO's code: rows of equal sign, "
-            "slow"
+            "a client's first head: the server's, one for all; or a draw of its own by its number, either side of 0, "
+            "or uniform in [0, 1), as in PFLEGO's code: rows of equal sign, slow"
         ),
-    ] = "kaiming"
+    ] = "common"
 
     entries: ClassVar[Entries] = {
         **Personalised.entries,
         "body": Kind.BODY,
         "head": Kind.PERSONAL_HEAD,
+        "first_head": Entry(Kind.HEAD, "once"),
     }
     global_model: ClassVar[bool] = False
     own_classes: ClassVar[bool] = True
 
     def broadcast(self, server: Tensors, context: Context) -> Tensors:
-        return {"body": context.layout.body_of(server["weights"])}
+        return {"body": context.layout.body_of(server["weights"]), **self.first_head(server, context)}
+
+    def first_head(self, server: Tensors, context: Context) -> Tensors:
+        """Return the head [P_head] that all clients start from, to be sent to them, if they do."""
+        return {"first_head": context.layout.head_of(server["weights"])} if self.head_init == "common" else {}
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         if "head" in parent:  # of another method with personal heads
             return {"head": parent["head"]}
+        if self.head_init == "common":
+            return {"head": received["first_head"].clone()}
         layout = client.context.layout
         head = torch.rand(layout.head, generator=client.rng("head"))
         if self.head_init == "kaiming":

@@ -319,13 +319,14 @@ def table2(profile: str) -> Sweep:
     GroupNorm tells how much of the lead is over BatchNorm's running statistics, which skew spoils; CBFL itself
     needs them. That the lead over FedNova grows is no claim: the paper's own shrinks on two data sets of three. The
     paper's profile has the text's partition and that of the published code, which below 0.1 gives every client five
-    images of each class: another family of partitions. Laptop: 5,000 images of Fashion-MNIST in the text's
-    partition, and for each row the best of four rates on the mean over alphas, in which the strongest skew, where
-    accuracies differ most, counts most; FedNova's are lower, since its steps are longer than one of them. Hours on two
-    cores.
+    images of each class: another family of partitions. In the text's a cohort at 0.01 has three classes of ten here,
+    which no method can make up for, so that a laptop goes down to 0.03. It has 5,000 images of Fashion-MNIST in the
+    text's partition, and for each row the best of four rates on the mean over alphas, in which the strongest skew,
+    where accuracies differ most, counts most; FedNova's are lower, since its steps are longer than one of them. Hours
+    on two cores.
     """
     paper = profile == "paper"
-    alphas = list(printed.ALPHAS) if paper else [0.1, 0.03, 0.01]
+    alphas = list(printed.ALPHAS) if paper else [0.1, 0.05, 0.03]
     partitions = ["dirichlet", "cbfl_code"] if paper else ["dirichlet"]
     experiment = base(profile, {} if paper else {**SKEWED, "data.train_samples": 5_000})
     methods = [*FOUR, GROUP_NORM]
@@ -651,6 +652,7 @@ def table7(profile: str) -> Sweep:
             ahead("Labels of generated images improve the global model.", source, (axis, "ce", "none")),
             ahead("Distillation improves it further.", source, (axis, "distill", "ce")),
         ),
+        seeds=(0, 1, 2) if profile == "paper" else fair.SEEDS,
     )
 
 
@@ -683,7 +685,7 @@ def _field(profile: str, axis: str, title: str, number: int, table: Mapping[floa
 # A generator of no use, since it does not matter here what images show; a network of one layer, which has no statistics
 # to match and nothing to attend to.
 CHEAP = {"gamma": 0.0, "beta": 0.0, "gen_steps": 1, "gen_batch": 2, "gen_width": 2}
-ONCE = tuple(range(6))  # a partition is the same for all of them, and fewer equal differences decide nothing
+ONCE = tuple(range(6))  # each draws a partition; fewer differences of one sign decide nothing
 
 
 def partition_only(profile: str) -> Experiment:
@@ -967,7 +969,7 @@ def sampler(profile: str) -> Sweep:
             ahead(
                 "The balanced sampler's steps see more balanced labels.", FIGURE.format(8), pair, "step_label_entropy"
             ),
-            ahead("Local models are better by it.", source, pair, LOCAL),
+            ahead("Local models are better by it.", "ours", pair, LOCAL),
             ahead("The global model is better by it in the last ten rounds.", source, pair, LAST),
         ),
         metric=LAST,

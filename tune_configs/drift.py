@@ -88,7 +88,7 @@ def fedprox_mu(profile: str) -> Sweep:
             ),
             Claim(
                 text="Under strong skew a proximal term of 0.1 is better than none.",
-                source=f"{PROX}, figure 2",
+                source="ours",
                 better={"mu": 0.1},
                 worse={"mu": 0.0},
                 where={"alpha": 0.05},

@@ -9,10 +9,10 @@ the momentum of 0.5 that the released code has where a script does not say, as F
 
 A schedule names rounds, so each of the three ways is a sweep of its own.
 
-At the end every client fine-tunes the whole model for 5 epochs, at the learning rate of the last round, and the mean
-is over clients, each with the same weight: ``fine_tuned_client_accuracy``. Before that it is
-``personal_client_accuracy``: of FedAvg and FedBABU, whose head nobody trains, the global model on the client's test
-rows.
+At the end every client fine-tunes the whole model for 5 epochs at 0.001, the code's last rate, FedRep with its own
+momentum. It is scored among its own classes, whatever the method, and the mean is over clients, each with the same
+weight: ``fine_tuned_client_accuracy``. Before that it is ``personal_client_accuracy``: of FedAvg and FedBABU, whose
+head nobody trains, the global model on the client's test rows.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ def base(profile: str, epochs: int) -> Experiment:
             "personal_every": rounds,  # the end alone
             "fine_tune_epochs": 5,
             "fine_tune_part": "all",
+            "fine_tune_lr": 0.001,
+            "own_classes": True,
         },
     )
 

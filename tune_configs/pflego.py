@@ -3,9 +3,9 @@
 Profiles: ``paper`` is the setting of the published code, which the figures of the authors' poster are taken to be of:
 100 clients, 20 of them in a round, 200 rounds, tau = 50 gradients at the head, 0.007 as the clients' learning rate,
 Adam on the server, pixels in [0, 1]; the server's rate is not known but for Omniglot. CIFAR-10 where nothing else is
-said. ``laptop`` is 100 rounds on Fashion-MNIST, on 10,000 of its images but in ``table`` and ``time``. Heads start as
-Kaiming's do; the code draws them from [0, 1), and so do all sweeps that compare methods' accuracy in the
-paper's profile.
+said. ``laptop`` is 100 rounds on Fashion-MNIST, on 10,000 of its images but in ``table`` and ``time``. All heads start
+alike on a laptop; the code draws each client's own from [0, 1), and so do all sweeps that compare methods' accuracy in
+the paper's profile.
 
 PFLEGO has fields of its own for its steps and ignores the section ``local``, by which the others take as many steps
 over all rows of a client, 50. So one base serves all.
@@ -31,6 +31,7 @@ from tune_configs import fair
 
 POSTER = "Nikoloutsopoulos et al., poster of AAMAS 2023"
 ABSTRACT = "Nikoloutsopoulos et al. 2022, abstract"
+OURS = "ours"
 # The server's rate was chosen on seed 100 among 0.003, the published code's for Omniglot, and 0.001: with the former,
 # clients of two classes on Fashion-MNIST do not settle.
 PFLEGO = {"name": "pflego", "server_lr": 0.001}
@@ -238,11 +239,11 @@ def _momentum(spec: Any) -> float:
 def at_or_above_fedper(
     where: dict[str, Any], pflego: dict[str, Any] = PFLEGO, fedper: dict[str, Any] = FEDPER
 ) -> tuple[Claim, ...]:
-    """The claim of PFLEGO's abstract, in either convention."""
+    """The claim of PFLEGO's abstract in either convention, weakened by what a draw of seeds can hide."""
     return tuple(
         _ahead(
             f"PFLEGO is at or above FedPer, by more than minus half a point: {scope}.",
-            ABSTRACT,
+            OURS,
             pflego,
             fedper,
             metric,
@@ -276,8 +277,8 @@ def _published(paper: bool, degrees: list[str]) -> list[Published]:
 
 # What is tried for each side on rows and a seed of no claim: the server's rate by the head's of PFLEGO and FedRecon,
 # and the clients' rate of all that train bodies on clients.
-ETA = (3e-4, 1e-3, 3e-3)
-HEAD_LR = (0.007, 0.05)
+ETA = (5e-4, 1e-3)  # of 3e-4, 1e-3 and 3e-3 the second was the best in a first run
+HEAD_LR = (0.007, 0.05, 0.2)
 CLIENT_LR = (0.007, 0.02, 0.05, 0.1, 0.2, 0.3)
 HEAD_OF = {"pflego": "head_lr", "fedrecon": "recon_lr"}
 AGAINST = {
@@ -290,15 +291,18 @@ AGAINST = {
 # In the claims on all clients as they receive a model. The others have none to compare: FedAvg on local labels and
 # FedBABU have one after local work alone, and FedRecon's are given 50 steps of a head before they are judged.
 AS_RECEIVED = ("FedPer", "FedRep")
+IN_THE_ABSTRACT = ("FedPer", "FedAvg")  # by name
+SAME_STEPS = "FedRecon"  # as it is in the published code, which is PFLEGO but for the head's last step
 
 
 def headline(profile: str) -> Sweep:
-    """PFLEGO against five others where clients have half of the classes: the abstract's claim.
+    """PFLEGO against five others where clients have half of the classes: FedPer and FedAvg are those of the abstract.
 
     On a laptop 5,000 images of Fashion-MNIST, 100 clients, 20 in each of 200 rounds, four hours on two cores, most of
     it the 50 full steps of all but PFLEGO and FedRecon. FedBABU's clients share one head of all classes; momentum is
-    the same for all, none. Each method has the best of six candidates on rows and one seed held out. A first run, on
-    other seeds, tried three, and the head's rate was 0.007: FedPer, FedBABU, FedAvg and FedRecon chose the highest.
+    the same for all, none. All heads start alike, PFLEGO's and the others' (``head_init``). Each method has the best of
+    six candidates on rows and one seed held out. A first run, on other seeds, tried three, the head's rate was 0.007
+    and each client drew its own first head: FedPer, FedBABU, FedAvg and FedRecon chose the highest.
     """
     fewer = {"data.train_samples": 5_000, **fair.OWN_TEST_ROWS, "rounds": 200}
     fewer = {} if profile == "paper" else fewer
@@ -309,11 +313,22 @@ def headline(profile: str) -> Sweep:
         space={"algorithm": tune.grid_search(methods)},
         metric=PARTICIPANTS,  # which FedAvg on local labels has, too
         tables=_both_scopes(),
-        claims=tuple(
-            _ahead(f"PFLEGO is better than {told}: {scope}.", ABSTRACT, pflego, other, metric, {})
-            for metric, scope in SCOPES.items()
-            for told, other in others.items()
-            if metric == PARTICIPANTS or told in AS_RECEIVED
+        claims=(
+            *(
+                _ahead(f"PFLEGO is better than {told}: {scope}.", _source(told), pflego, other, metric, {})
+                for metric, scope in SCOPES.items()
+                for told, other in others.items()
+                if (metric == PARTICIPANTS and told != SAME_STEPS) or told in AS_RECEIVED
+            ),
+            Claim(
+                f"PFLEGO and {SAME_STEPS} come to the same within half a point: {SCOPES[PARTICIPANTS]}.",
+                OURS,
+                {"algorithm": pflego},
+                {"algorithm": others[SAME_STEPS]},
+                metric=PARTICIPANTS,
+                margin=0.005,
+                kind="equal",
+            ),
         ),
         **fair.tuned(
             *(_searched(method["name"]) for method in methods),
@@ -322,8 +337,12 @@ def headline(profile: str) -> Sweep:
     )
 
 
+def _source(told: str) -> str:
+    return ABSTRACT if told in IN_THE_ABSTRACT else OURS
+
+
 def _searched(name: str) -> Tuned:
-    """Return what is tried for a method: three rates of the server by two of heads, or six of the clients."""
+    """Return what is tried for a method: two rates of the server by three of heads, or six of the clients."""
     rates = {"local.lr": CLIENT_LR}
     if name in HEAD_OF:
         rates = {"algorithm.server_lr": ETA, f"algorithm.{HEAD_OF[name]}": HEAD_LR}
@@ -337,9 +356,10 @@ def server_rate(profile: str) -> Sweep:
     more than twice MNIST's.
     """
     data = ["mnist", "fashion_mnist"]
+    third, omniglot = 1e-3, 3e-3
     return Sweep(
         base=small(profile, {DEGREE: "medium", "model.name": "pflego_mlp"}),
-        space={"data.name": tune.grid_search(data), "server_lr": tune.grid_search(list(ETA))},
+        space={"data.name": tune.grid_search(data), "server_lr": tune.grid_search([3e-4, third, omniglot])},
         seeds=tuple(range(5)),
         metric=EVERYBODY,
         tables=(PaperTable(f"Accuracy: {SCOPES[EVERYBODY]}", ("server_lr",), ("data.name",), EVERYBODY),),
@@ -347,16 +367,16 @@ def server_rate(profile: str) -> Sweep:
             Claim(
                 text="On Fashion-MNIST the rate of the code's Omniglot command is worse than a third of it.",
                 source="ours",
-                better={"server_lr": ETA[1]},
-                worse={"server_lr": ETA[2]},
+                better={"server_lr": third},
+                worse={"server_lr": omniglot},
                 where={"data.name": "fashion_mnist"},
                 metric=EVERYBODY,
             ),
             Claim(
                 text="On MNIST it is within one point of a third of it.",
                 source="ours",
-                better={"server_lr": ETA[2]},
-                worse={"server_lr": ETA[1]},
+                better={"server_lr": omniglot},
+                worse={"server_lr": third},
                 where={"data.name": "mnist"},
                 metric=EVERYBODY,
                 kind="equal",
@@ -576,7 +596,7 @@ def cifar10_reduced(profile: str) -> Sweep:
     20 clients, 4 of them in a round; 2,000 images and the published code's rates in the paper's profile. On a laptop
     5,000 images, of CIFAR-10's parquet files in ``./cifar10`` and made 16 x 16, 100 rounds of 10 steps in place of 200
     of 50, and the best of eight candidates for each method on rows and one seed held out: FedPer's rates go from 0.02,
-    below which it had learned nothing, to 0.5, PFLEGO has four of the server by two of the head. Two hours on two
+    below which it had learned nothing, to 0.3, PFLEGO has four of the server by two of the head. Two hours on two
     cores, nearly all of it FedPer.
     """
     paper = profile == "paper"
@@ -591,15 +611,18 @@ def cifar10_reduced(profile: str) -> Sweep:
     fewer = {"data": small_images, **fair.OWN_TEST_ROWS, "rounds": 100, "local.steps": 10}
     own = PFLEGO if paper else {"name": "pflego", "tau": 10}
     pflego, fedper = methods = _first_heads(paper, [own, FEDPER])
-    tried = {"server_lr": tune.grid_search([*ETA, 1e-2]), "head_lr": tune.grid_search(list(HEAD_LR))}
-    rates = {"local.lr": tune.grid_search([0.02, 0.035, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5])}
+    tried = {"server_lr": tune.grid_search([3e-4, 1e-3, 3e-3, 1e-2]), "head_lr": tune.grid_search([0.007, 0.1])}
+    rates = {"local.lr": tune.grid_search([0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3])}
     sides = Tuned({"algorithm": pflego}, tried), Tuned({"algorithm": fedper}, rates)
     return Sweep(
         base=base(profile, {**changes, **({} if paper else fewer)}),
         space={"algorithm": tune.grid_search(methods)},
         metric=EVERYBODY,
         tables=_both_scopes(),
-        claims=at_or_above_fedper({}, pflego, fedper),
+        claims=tuple(
+            _ahead(f"PFLEGO is better than FedPer: {scope}.", ABSTRACT, pflego, fedper, metric, {})
+            for metric, scope in SCOPES.items()
+        ),
         **(fair.UNTUNED if paper else fair.tuned(*sides, rows=fair.OF_FEW)),
     )
 

@@ -4,6 +4,7 @@ FedskewError            anything the command line shows without a traceback
 ├── ConfigError         a field has a value it cannot have      (exit code 2)
 ├── DataError           a data set is missing or unreadable     (exit code 2)
 ├── ResourceError       cluster or disk lack what was asked     (exit code 2)
+│   ├── OtherMachine    a run began where other bits are computed
 │   └── WriteError      a file cannot be written
 ├── RunFolderError      a run folder is not what it should be   (exit code 2)
 │   ├── Busy            another process writes there
@@ -64,6 +65,10 @@ class DataError(FedskewError):
 
 class ResourceError(FedskewError):
     """Ray or the disk cannot give what is asked for; says what is asked for and what there is."""
+
+
+class OtherMachine(ResourceError):
+    """A run that began where other bits are computed than here."""
 
 
 class WriteError(ResourceError):

@@ -28,6 +28,7 @@ from engine.base.own_modules import OURS
 # The rooms that a result's bits go through, whole. The others compute none: an experiment's values are hashed as its
 # identity, and records, workers and the loop of a run carry numbers and change none.
 ROOMS = ("engine.algorithm", "engine.models", "engine.data", "engine.client", "engine.server")
+ALSO = "engine.experiment.work"  # between which numbers of steps stragglers draw
 INSTALLED = ("site-packages", "dist-packages")  # the folders of packages that were installed
 ENGINES = ("engine", "fedskew")  # whose modules are in ROOMS, or compute nothing
 SHIPPED = "algorithms"  # the package that comes with it, and is followed where both have been installed, too
@@ -40,8 +41,8 @@ FIXED = tuple(f"{package}." for package in OURS)  # nobody loads a module of the
 
 @cache
 def numeric_path() -> tuple[str, ...]:
-    """List the modules of :data:`ROOMS`, their ``__init__`` included."""
-    found = []
+    """List the modules of :data:`ROOMS`, their ``__init__`` included, and :data:`ALSO`."""
+    found = [ALSO]
     for room in ROOMS:
         folder = file_of(room).parent
         for path in folder.rglob("*.py"):

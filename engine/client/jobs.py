@@ -28,6 +28,8 @@ from engine.algorithm import (
     not_stacked,
     personalised,
 )
+from engine.algorithm.labels import own_logits
+from engine.base.allocator import keep_freed_memory
 from engine.base.errors import ClientError, RunError, require
 from engine.base.evaluated import METRICS, OwnMetric
 from engine.client import precision, twice
@@ -93,6 +95,7 @@ class JobRunner:
         What came is read by others too, and a write to it would spoil it for all of them.
         """
         set_up_torch(experiment)
+        keep_freed_memory()
         self._received = received
         self.actor = 0  # the number under which reports name it
         self.device = torch.device(experiment.execution.device)
@@ -378,6 +381,8 @@ class JobRunner:
         trainer = self._trainer_of(number)
         client = trainer.client(number, self._indices(number), self._context_of(number, context))
         predict = partial(personalised.predict_own, algorithm, client=client)
+        if self.experiment.evaluation.own_classes:
+            predict = partial(_among_own, predict, client.class_counts)
         return OwnScores(number, point, self._scores(trainer.net, predict, rows))
 
     @torch.no_grad()
@@ -407,6 +412,11 @@ class JobRunner:
         loss_sum, brier_sum, *own_sums = ends[: len(sums)].tolist()
         by_name = dict(zip(self._own_metrics, own_sums, strict=True))
         return scores_of(classes, loss_sum, brier_sum, by_name, *ends[len(sums) :].view(2, -1).numpy())
+
+
+def _among_own(predict: Callable[[Net, Tensor], Tensor], class_counts: Tensor, net: Net, x: Tensor) -> Tensor:
+    """Return the class scores [B, C], -inf for classes of which ``class_counts`` [C] has no row."""
+    return own_logits(predict(net, x), class_counts)
 
 
 def own_values(name: str, metric: OwnMetric, scores: Tensor, labels: Tensor) -> Tensor:

@@ -180,6 +180,14 @@ class Evaluation(Section):
     ] = None
     fine_tune_part: Annotated[Literal["head", "body", "all"], Doc("what is trained then")] = "head"
     fine_tune_lr: Annotated[float | None, Gt(0), Doc("its rate; null: that of the last round")] = None
+    own_classes: Annotated[
+        bool,
+        Doc(
+            "clients' own models are scored among the classes of their own rows alone, whatever the method; false: "
+            "where the method does so (`pflego`, `fedper`, `fedrep`, `fedrecon`, `fedavg_local`)"
+        ),
+        Neutral(False, "leaves it to the method"),
+    ] = False
     client_loss: Annotated[bool, Doc("each client's objective before and after training; one more forward pass")] = True
     batch_size: Annotated[int, Ge(1), Doc("test rows of a forward pass")] = 500
     metrics: Annotated[
@@ -190,8 +198,8 @@ class Evaluation(Section):
     ] = ()
 
     def identity(self) -> dict[str, Any]:
-        """Return the fields that a run's rows depend on; own metrics where there are any."""
-        return self.model_dump(exclude=None if self.metrics else {"metrics"})
+        """Return the fields that a run's rows depend on; of those that came later what is not neutral."""
+        return self.model_dump(exclude={name for name in ("metrics", "own_classes") if not getattr(self, name)})
 
     @property
     def fine_tuning(self) -> Phase | None:
@@ -253,7 +261,9 @@ class Stop(Section):
 class Checkpointing(Section):
     """The rounds at which a run writes a checkpoint, and the number of checkpoints that it keeps."""
 
-    every: Annotated[int, Ge(1), Doc("rounds between checkpoints; also at the end of a stage and on Ctrl-C")] = 10
+    every: Annotated[
+        int, Ge(1), Doc("rounds between checkpoints; also at the end of a stage, on Ctrl-C, and after 30 seconds")
+    ] = 10
     keep: Annotated[int, Ge(1), Doc("how many are kept")] = 2
 
 

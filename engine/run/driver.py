@@ -39,6 +39,8 @@ from engine.server.stage_ends import StageEnds
 from engine.worker.pool import Deadline, Pool
 from engine.worker.stopwatch import Stopwatch
 
+SAVE_SECONDS = 30.0  # after which a checkpoint is due whatever the round: what a kill may cost
+
 
 class Driver:
     """Runs an experiment's stages, from the newest whole checkpoint of its folder on."""
@@ -66,6 +68,7 @@ class Driver:
         self.lineage = Lineage(self.federation, folder, self.stage_ends, self.evaluation.stopping)
         shared = reuse if may_share(self.lineage.numerics) else None
         self.sharing = Sharing(self.lineage, self.evaluation, folder, self._recorder.divided, shared)
+        self._saved = time.perf_counter()
         for sentence in dataset.told:
             log.info("data: %s", sentence)
 
@@ -149,8 +152,9 @@ class Driver:
         lineage.torn = lineage.pending = False
         due = lineage.at_end or lineage.finished or self.round % self.experiment.checkpoint.every == 0
         wanted = self.sharing.is_wanted()
-        if due or wanted:
+        if due or wanted or time.perf_counter() - self._saved > SAVE_SECONDS:
             lineage.save()
+            self._saved = time.perf_counter()
         self.sharing.share(due, wanted)
         return [with_headline(row, evaluation)]
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.algorithm import Tensors
-from engine.base.errors import ResourceError, RunFolderError
+from engine.base.errors import OtherMachine, RunFolderError
 from engine.base.files import writing
 from engine.base.owned import remove_left_behind
 from engine.client.messages import TrainResult
@@ -209,7 +209,7 @@ class Lineage:
             told += f" (of {' and '.join(parts)})" if parts else ""
             anew = f"start again with: {self.folder.command_anew()}, or in another folder"
             repair = anew if CODE in differ else "go on where it began"
-            raise ResourceError(
+            raise OtherMachine(
                 f"execution.mixed_hardware=False: the run began with {told}, so bits may differ from here on; "
                 f"{repair}, or set execution.mixed_hardware=true, which marks the result"
             )

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from engine.base.errors import ConfigError, DataError, require
-from engine.base.own_modules import is_ours, name_of
+from engine.base.own_modules import is_ours
 from engine.base.part_calls import calling
 from engine.data import Assignment, Dataset
-from engine.data.samples.assignment import Parts, without
+from engine.data.dividing import divided
+from engine.data.samples.assignment import Parts
 from engine.experiment import Execution, Experiment, check_share, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
 from engine.models.model import built_alike
@@ -135,35 +136,6 @@ class Prepared:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.assignment.save(self.folder.path / "partition.parquet")
         self.folder.create(self.experiment)
-
-
-def divided(experiment: Experiment, dataset: Dataset) -> Assignment:
-    """Return who has which training rows, after the cut to a long tail and the public ones.
-
-    Raises :class:`ConfigError` for a partition that names rows, which would then be others.
-    """
-    train, partition, classes = dataset.train, experiment.partition, len(dataset.classes)
-    rule = f"cannot be with partition.name={name_of(partition)}, which says who has which row"
-    repair = "leave it out, or the tuning_rows of a sweep"
-    data, public = experiment.data, partition.public_per_class
-    for name, value, still in (
-        ("data.imbalance", data.imbalance, 1),
-        ("data.validation", data.validation, None),
-        ("partition.public_per_class", public, 0),
-    ):
-        require(value == still or not partition.names_rows, name, value, rule, repair)
-    rows = experiment.data.remaining(train.labels, classes, partition.seed)
-    aside = partition.set_aside(train.labels[rows], classes)
-    public, rows = rows[aside], np.delete(rows, aside)
-    found = partition.assign(train.labels[rows], classes, None if train.owners is None else train.owners[rows])
-    clients = Parts.of(found.clients)
-    left_out = without(len(train), np.concatenate([rows, public]))
-    return replace(
-        found,
-        clients=Parts(rows[clients.joined], clients.ends),
-        dropped=np.sort(np.concatenate([left_out, rows[found.dropped]])),
-        public=np.sort(np.concatenate([public, rows[found.public]])),
-    )
 
 
 def prepare(

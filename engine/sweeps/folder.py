@@ -65,6 +65,7 @@ class TrialRecord:
     seed: int
     status: Status = "running"
     reason: str | None = None  # of a failed or stopped one
+    died: bool = False  # failed, for its processes died each time: no word on its setting
     rounds: int = 0  # as last recorded; global
     rounds_asked: int = 0
     rounds_computed: int = 0  # by this trial's own processes, those included that ``replaced`` counts
@@ -259,8 +260,8 @@ class SweepFolder:
         early = record.status in ("stopped", "finished") and record.rounds < experiment.spans[-1].stop - 1
         return experiment, record.rounds if early else None
 
-    def end(self, trial: str, status: Status, reason: str | None) -> None:
+    def end(self, trial: str, status: Status, reason: str | None, died: bool = False) -> None:
         """Record the end of a trial that could not say so itself: stopped by a scheduler, or dead."""
         record = self.record(trial)
         if record is not None and not record.ended:
-            self.write(replace(record, status=status, reason=reason))
+            self.write(replace(record, status=status, reason=reason, died=died))

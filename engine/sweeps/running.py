@@ -352,14 +352,14 @@ def _end(folder: SweepFolder, trial: str, error: Exception) -> str:
     if isinstance(cause, WriteError | StoreError):
         raise cause
     reason = f"tried {DEATHS + 1} times, last: {last_cause(error)}"
-    folder.end(trial, "failed", reason)
+    folder.end(trial, "failed", reason, died=True)
     return f"trial {trial} failed: {reason}"
 
 
 def _again(folder: SweepFolder, record: TrialRecord) -> TrialRecord:
     """A failed trial as one that goes on from its last checkpoint; any other as it is."""
     if record.status == "failed":
-        record = replace(record, status="running", reason=None)
+        record = replace(record, status="running", reason=None, died=False)
         folder.write(record)
     return record
 

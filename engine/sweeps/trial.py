@@ -29,7 +29,7 @@ with uncollected():  # each trial is a process of its own
     from ray import tune
     from ray.exceptions import RayError
 
-    from engine.base.errors import Busy, FedskewError, ResourceError, RunError, StoreError, require
+    from engine.base.errors import Busy, FedskewError, OtherMachine, ResourceError, RunError, StoreError, require
     from engine.base.files import writing
     from engine.base.opening import read_text
     from engine.base.owned import move, remove
@@ -188,8 +188,11 @@ class Trial(tune.Trainable):
             else:
                 mending.make_room(folder, LOCK_SECONDS)
         if self._local is None and folder.has_experiment():
-            self._local = self._driver(folder.experiment())
-        elif self._local is None:
+            try:
+                self._local = self._driver(folder.experiment())
+            except OtherMachine as error:
+                log.warning("trial %s begins anew: %s", self.trial_name, error)
+        if self._local is None:
             # What is left of a copy that did not come to its end, or of a run that is damaged.
             remove(self._aside, TRIAL_CHECKPOINT)
             with folder.locked(LOCK_SECONDS):

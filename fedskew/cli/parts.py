@@ -68,7 +68,7 @@ def _in_words(found: dict[str, Any]) -> str:
 
 def _division(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     """How the rows of ``data`` are divided: sizes of clients, and how far their classes are from those of all."""
-    from engine.run.preparing import divided
+    from engine.data.dividing import divided
     from engine.server.class_balance import skew
 
     parts = divided(experiment, data)

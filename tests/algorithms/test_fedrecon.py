@@ -53,7 +53,7 @@ def halves(bench: Bench, number: int, share: float) -> tuple[Batch, Batch]:
 def load_fresh_head(bench: Bench, algorithm: FedRecon, number: int) -> None:
     """Put the server's body and the client's first head into the net."""
     body = bench.net.layout.body_of(bench.start["weights"])
-    head = algorithm.init_state({"body": body}, {}, bench.newcomer(number))["head"]
+    head = algorithm.init_state(bench.received(algorithm), {}, bench.newcomer(number))["head"]
     bench.net.load(bench.net.layout.join(body, head), bench.start["buffers"])
 
 

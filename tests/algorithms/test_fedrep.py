@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import torch
 from torch import Tensor
 
 from algorithms.fedbabu import FedBabu
+from algorithms.fedper import FedPer
+from algorithms.fedrecon import FedRecon
 from algorithms.fedrep import FedRep
+from algorithms.personal_head import PersonalHead
+from algorithms.pflego import Pflego
 from engine.algorithm import Client, Context, LocalRun, Phase, Scalar, Tensors
 from engine.base.errors import ConfigError
 from engine.experiment import Local
@@ -35,6 +40,26 @@ def check_parts_and_phases(cls: type[FedRep]) -> None:
         assert torch.equal(trained.buffers, bench.start["buffers"]) == (bodies == 0)
 
 
+@pytest.mark.parametrize("cls", [FedPer, FedRep, FedRecon, Pflego])
+def test_all_heads_start_from_the_servers(cls: type[PersonalHead]) -> None:
+    """Kills: heads of their own draw where the published code has one for all, so that the first bodies cancel; one for
+    all where each is to draw; a head that stays a view of what others were sent."""
+    bench = Bench(MLP(hidden=(8,)))
+    server = bench.net.layout.head_of(bench.start["weights"])
+
+    def first(**fields: Any) -> list[Tensor]:
+        algorithm, people = cls(**fields), map(bench.newcomer, range(len(FEW)))
+        received = bench.received(algorithm)
+        assert ("first_head" in received) == (not fields)
+        return [algorithm.init_state(received, {}, client)["head"] for client in people]
+
+    assert all(torch.equal(head, server) and head.data_ptr() != server.data_ptr() for head in first())
+    for rule, lowest in (("kaiming", -1 / sqrt(8)), ("uniform01", 0)):
+        heads = first(head_init=rule)
+        assert len({tuple(head.tolist()) for head in heads}) == len(FEW)
+        assert all(lowest <= head.min() < head.max() <= 1 for head in heads)
+
+
 def check_a_round(cls: type[FedRep]) -> None:
     """Against torch.optim: three steps at each head, two at each body under the new head, bodies averaged by rows.
 
@@ -46,8 +71,7 @@ def check_a_round(cls: type[FedRep]) -> None:
     trained, bodies = [], []
     for number in range(len(FEW)):
         trained.append(bench.train(algorithm, number, local=local))
-        start = algorithm.init_state({"body": bench.start["weights"]}, {}, bench.newcomer(number))["head"]
-        bench.net.load(layout.join(layout.body_of(bench.start["weights"]), start), bench.start["buffers"])
+        bench.net.load(bench.start["weights"], bench.start["buffers"])  # all heads start from the server's
         descend(bench.net, "head", bench.batch(number), 3, **HEAVY)
         descend(bench.net, "body", bench.batch(number), 2, **HEAVY)
         wanted = bench.stored(number, bench.net.weights)["head"]

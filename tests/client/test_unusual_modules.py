@@ -309,7 +309,7 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedprox": ({"mu": 0.5}, {"weight_decay": 0.1, "momentum": 0.9}),
     "fedavgm": ({"server_momentum": 0.9}, {"weight_decay": 0.1}),
     "scaffold": ({}, {}),
-    "fedper": ({}, {"weight_decay": 0.1, "momentum": 0.9}),
+    "fedper": ({"head_init": "kaiming"}, {"weight_decay": 0.1, "momentum": 0.9}),
     "ditto": ({"lam": 0.5}, {}),
 }
 

@@ -173,6 +173,24 @@ def test_a_second_best_that_is_killed_is_still_one(tmp_path: Path, monkeypatch: 
         begin_second_best(named, first.path, tmp_path / "other", how)
 
 
+def test_candidates_that_died_are_not_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a choice among the others where the machine, not its rate, has ended a candidate."""
+    searched, ends = Searched(monkeypatch, (0.8, math.nan), (0.4, 0.5)), [True, False]
+
+    def search(one: NamedSweep, path: Path) -> bool:
+        SweepFolder(path).write(TrialRecord("00001", {}, 0))
+        SweepFolder(path).end("00001", "failed", "tried 4 times", died=ends.pop(0))
+        return searched(one, path)
+
+    with pytest.raises(RunError, match=r"1 candidates of algorithm.name=fedavg .*00001: tried 4 times.*--retry-failed"):
+        choices(small(), SweepFolder(tmp_path), search)
+    assert read(tmp_path) == ()
+    searched, ends = Searched(monkeypatch, (0.8, math.nan), (0.4, 0.5)), [False, False]
+    shutil.rmtree(tmp_path / "tuning")
+    choices(small(), SweepFolder(tmp_path), search)
+    assert read(tmp_path)[0].chosen.values["local.lr"] == RATES[0]
+
+
 def test_failed_candidates_are_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

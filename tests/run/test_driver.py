@@ -24,6 +24,7 @@ from engine.record.columns import SCHEMAS
 from engine.record.numerics import numerics
 from engine.record.run_folder import RunFolder
 from engine.record.states import DiskStore, MemoryStore
+from engine.run import driver as driver_module
 from engine.run.log import Messages
 from engine.run.preparing import prepare
 from engine.run.recording import weights_sha256
@@ -226,6 +227,18 @@ def test_driver_memory_does_not_hold_rows(tmp_path: Path) -> None:
         driver.advance()
         pending = [len(table._pending) for table in driver.folder.tables]
         assert (not any(pending)) == (number % 2 == 0)
+
+
+def test_long_rounds_are_saved_before_their_number_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: ten rounds of a minute that a kill takes back; a checkpoint that goes by the clock alone."""
+    monkeypatch.setattr(driver_module, "SAVE_SECONDS", 0.0)
+    driver = open_driver(tmp_path, experiment(rounds=6, checkpoint={"every": 4}))
+    driver.advance()
+    assert [path.name for path in checkpoints(tmp_path)] == ["00-train-000001.safetensors"]
+    monkeypatch.setattr(driver_module, "SAVE_SECONDS", 3600.0)
+    driver.advance(60.0, until=5)
+    assert checkpoints(tmp_path)[-1].name == "00-train-000004.safetensors"
+    driver.close()
 
 
 # --- checkpoints --------------------------------------------------------------------------------------

@@ -83,6 +83,31 @@ def test_after_the_server_by_hand(tmp_path: Path) -> None:
         assert row.samples == len(y)
 
 
+def test_any_method_is_scored_among_own_classes(tmp_path: Path) -> None:
+    """Kills: a model for all that is scored among all classes beside heads that know a client's own; own classes where
+    nobody asked; a field that leaves a run its identity."""
+    found = {}
+    for own in (False, True):
+        evaluation = {"personal_every": 1, "own_classes": own}
+        few = {"rounds": 1, "partition": {"name": "classes_per_client", "clients": len(SIZES), "classes": 2}}
+        run, rows = measured(tmp_path / str(own), {"name": "fedavg"}, evaluation=evaluation, **few)
+        worker = run.driver.pool._workers[0]  # type: ignore[attr-defined]
+        worker.net.load(run.server["weights"], worker.net.buffers)
+        worker.net.train(False)
+        here = rows[rows["point"] == "post_server"]
+        for row in here.itertuples():
+            number = int(row.client)  # type: ignore[arg-type]
+            own_rows = torch.as_tensor(worker.assignment.clients[number])
+            client = worker.trainer.client(number, own_rows, context_of(run.driver, 1))
+            x, y = worker.test.batch(torch.as_tensor(worker.assignment.tests[number]))
+            known = torch.nonzero(client.class_counts).view(-1) if own else torch.arange(len(client.class_counts))
+            with torch.no_grad():
+                guess = known[worker.net(x)[:, known].argmax(1)]
+            assert row.accuracy == int((guess == y).sum()) / len(y)
+        found[own] = run.driver.experiment.digest, here["accuracy"].tolist()
+    assert found[False][0] != found[True][0] and found[False][1] != found[True][1]
+
+
 def test_after_local_work_a_client_has_its_trained_body(tmp_path: Path) -> None:
     """Kills: post_local measured with the received body where a client trains its own, or before its work."""
     _, rows = measured(tmp_path, {"name": "fedper"}, local={"lr": 0.3, "epochs": 10}, rounds=1)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.record.numerics import numerics
 from engine.record.store import StageStore
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.worker import in_process as pool_module
 from tests.support.small_sweeps import Alone, base, in_steps
 
 
@@ -100,3 +102,24 @@ def test_two_sweeps_at_once_share_a_store_and_nothing_else(
     assert sum(sum(rounds) for rounds in computed.values()) == 19
     shas = [[SweepFolder(tmp_path / name).run_folder(one.trial).summary() for one in records[name]] for name in "ab"]
     assert [one["weights_sha256"] for one in shas[0]] == [one["weights_sha256"] for one in shas[1]]
+
+
+def test_a_trial_on_another_machine_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kills: a trial that is lost, as if its setting had failed, since the sweep goes on where other bits are computed;
+    one of two machines' bits."""
+    experiment = base(**{"execution.actors": 0, "checkpoint.every": 1})
+    SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
+    trial = Alone(tmp_path, experiment)
+    trial.step()
+    trial.cleanup()
+    monkeypatch.setattr(pool_module, "numerics", lambda *asked: {**numerics(*asked), "torch": "9.9"})
+    again = Alone(tmp_path, experiment)
+    while not again.step()["done"]:
+        pass
+    again.cleanup()
+    assert "trial 00000 begins anew: " in caplog.text
+    record, folder = SweepFolder(tmp_path).record("00000"), SweepFolder(tmp_path).run_folder("00000")
+    assert record is not None and record.status == "finished"
+    assert folder.summary()["versions"]["torch"] == "9.9"

@@ -24,7 +24,7 @@ from tests.support.tiny import dataset, drive_with_store
 from tune_configs import EXPERIMENTS, SWEEPS, cbhma
 
 COUNTS = {  # trials of the profiles laptop and paper
-    "motivation": (15, 15),
+    "motivation": (45, 45),
     "cost": (36, 36),
     "headline": (240, 240),
     "weak_class": (120, 120),

@@ -13,7 +13,6 @@ with uncollected():  # an actor is a process of its own
     import ray
     import torch
 
-    from engine.base.allocator import keep_freed_memory
     from engine.base.devices import device_class
     from engine.base.errors import ResourceError
     from engine.client.jobs import JobRunner
@@ -33,7 +32,6 @@ class ClientActor:
             raise ResourceError(f"an actor with a GPU share of {share} was given the cards {self._cards}, not one")
         if experiment.execution.device == "cuda" and torch.cuda.device_count() != 1:
             raise ResourceError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
-        keep_freed_memory()
         self._worker = JobRunner(experiment, dataset, assignment, received)
         self._numerics = numerics(experiment, hardware_of(experiment.execution.device), self._worker.nets)
         self._kind = device_class(experiment.execution.device)

@@ -7,7 +7,6 @@ its weights.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import platform
@@ -23,7 +22,7 @@ import torch
 
 from engine.base.devices import first_cpu
 from engine.base.errors import ConfigError, RunError, RunFolderError, require
-from engine.base.opening import read_bytes
+from engine.data import Assignment
 from engine.experiment.dotted_keys import parse_assignment
 from engine.record import parts
 from engine.record.numerics import UNKNOWN, differing, hardware_of, processor
@@ -219,14 +218,9 @@ def _rows(results: Results) -> list[dict[str, Any]]:
 def _of_folder(folder: Path) -> dict[str, Any]:
     """Read what the trials table has not: which partition was drawn, what computed the trial and how long."""
     computed_by = read_summary(folder).get("versions", {})
-    partition = folder / "partition.parquet"
-    try:
-        drawn = hashlib.sha256(read_bytes(partition)).hexdigest()[:16]
-    except OSError as error:
-        raise RunFolderError(f"{partition} cannot be read ({error})") from None
     seed = read_experiment(folder / "experiment.yaml").get("partition", {}).get("seed")
     return {
-        DRAWN: drawn,
+        DRAWN: Assignment.load(folder / "partition.parquet").digest[:16],
         "partition_seed": seed if type(seed) is int else None,
         "code": computed_by.get(CODE, UNKNOWN),
         "versions": {name: computed_by.get(name, UNKNOWN) for name in VERSIONS},
@@ -301,13 +295,12 @@ def largest_difference(entry: Entry, again: Entry, tolerance: float) -> tuple[fl
     """Return by how much a figure of an entry differs at most from that of ``again``, and of how many trials.
 
     again: the trials of one of its seeds, of any machine and code. A difference is absolute, or relative where figures
-    are above 1. Raises :class:`RunError` where one is above the tolerance, or a trial has another partition or end.
+    are above 1. Raises :class:`RunError` where one is above the tolerance, or a trial has another end.
     """
     most, wrong, pairs = 0.0, list[str](), _pairs(entry, again)
     for row, other in pairs:
-        differ = [name for name in ("status", DRAWN) if other is None or other[name] != row[name]]
-        if other is None or differ:
-            wrong.append(f"trial {row['trial']} (its {differ[0]})")
+        if other is None or other["status"] != row["status"]:
+            wrong.append(f"trial {row['trial']} (its status)")
             continue
         for name in _compared(entry):
             then, now = (math.nan if one.get(name) is None else one[name] for one in (row, other))
@@ -364,5 +357,5 @@ def _difference(row: Mapping[str, Any], other: Mapping[str, Any] | None, metrics
     """Return the first difference between a stored trial and its re-run; "" if they are equal."""
     if other is None or other["status"] not in ENDED:
         return "has not ended"
-    names = ("status", DRAWN, "weights", *metrics)
+    names = ("status", "weights", *metrics)
     return next((f"its {name}" for name in names if row.get(name) != other.get(name)), "")

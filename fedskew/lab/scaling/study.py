@@ -34,11 +34,11 @@ from engine.base.errors import RunFolderError, require
 from engine.base.files import locked, write_atomically
 from engine.base.opening import read_text
 from engine.client.blocks import cut
+from engine.data.dividing import divided
 from engine.experiment import Execution, Experiment, Work
 from engine.experiment.executor_policy import STACKING
 from engine.record.columns import PHASES
 from engine.record.numerics import hardware_of
-from engine.run.preparing import divided
 from engine.run.run import Run
 from engine.server.cohort import expected_cohort
 from engine.worker.addresses import used

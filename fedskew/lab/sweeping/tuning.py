@@ -86,6 +86,12 @@ def choices(
         path = folder.path / SEARCHES / str(number)
         if not search(searching(named, side), path):
             return None
+        died = [record for record in SweepFolder(path).records() if record.died]
+        if died:
+            raise RunError(
+                f"{len(died)} candidates of {setting_label(side.where)} did not come to their end ({died[0].trial}: "
+                f"{died[0].reason}), which says nothing about them, so nothing is chosen; resume with --retry-failed"
+            )
         best.append(ranked(side, load(path)))
     sides = second_best(best) if named.rank else tuple(best)
     with writing(folder.path):
