@@ -74,7 +74,8 @@ class Federation(Bench):
     def head(self, number: int) -> Tensor:
         """[P_head] as it is, or would be at first."""
         client = self.client(number)
-        received = {"body": self.body, "base": self.body, "top": self.body[:0]}
+        first = self.net.layout.head_of(self.server["weights"])
+        received = {"body": self.body, "base": self.body, "top": self.body[:0], "first_head": first}
         if self.new[number]:
             early = replace(client, rng=Streams(self.trainer.seed, 0, number))
             head = self.algorithm.init_state(received, {}, early)["head"]
@@ -158,7 +159,7 @@ def test_a_full_round_of_a_run_is_that_step_too(tmp_path: Path) -> None:
     layout, total, gradient = net.layout, len(data.train), torch.zeros(net.layout.body, dtype=torch.float64)
     for number, rows in enumerate(worker.assignment.clients):
         client = worker.trainer.client(number, torch.as_tensor(rows), context_of(run.driver, 1))
-        received = {"body": layout.body_of(before), "buffers": net.buffers}
+        received = {"body": layout.body_of(before), "first_head": layout.head_of(before), "buffers": net.buffers}
         algorithm = run.driver.stage.algorithm
         visit = ClientTask(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
         state = worker.trainer.state_of(visit, client)
