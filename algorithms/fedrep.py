@@ -22,7 +22,7 @@ class FedRep(PersonalHead):
         int,
         Ge(0),
         Doc("passes at the head, before the body's, in place of `local.epochs`"),
-        Neutral(0, "leaves heads as they were drawn"),
+        Neutral(0, "leaves heads as they were"),
     ] = 10
     body_epochs: Annotated[
         int,

@@ -85,6 +85,6 @@ class PersonalHead(Personalised):
 
     @staticmethod
     def with_body(server: Tensors, body: Tensor, context: Context) -> Tensors:
-        """Return the server with another body [P_body]; the head that it began with stays, and is nobody's."""
+        """Return the server with another body [P_body]; the head that it began with stays."""
         layout = context.layout
         return {**server, "weights": layout.join(body, layout.head_of(server["weights"]).to(body))}

@@ -110,7 +110,7 @@ def experiment(method: str, fields: dict[str, Any], work: Workload, steps: int, 
         algorithm={"name": method, **OWN.get(method, {}), **({"tau": steps} if method == "pflego" else {})},
         local={"steps": steps, "batch_size": 50, "lr": 0.01},
         evaluation={"every": 0, "client_loss": False},
-        checkpoint={"every": 10**6},
+        checkpoint={"every": 10**6, "seconds": None},
         execution={"actors": 0, "device": "cpu", "workers": 1},
     ).override([*work.overrides, *overrides])
 

@@ -12,8 +12,8 @@ over all rows of a client, 50. So one base serves all.
 
 Two conventions of evaluation stand side by side. The poster's is of a round's participants after their local work
 (``participants_accuracy``); ours is of all clients, each with what it would receive next
-(``personal_last10_accuracy``). FedAvg on local labels has no model in the second: its head means something after
-local work alone.
+(``personal_last10_accuracy``), all among a client's own classes. FedAvg on local labels has no model in the second: its
+head means something after local work alone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def base(profile: str, changes: Mapping[str, Any] = {}) -> Experiment:
         algorithm=PFLEGO,
         local={"steps": 50, "batch_size": "full", "lr": 0.007},
         participation={"count": 20},
-        evaluation={"personal_every": 1, "client_loss": False},
+        evaluation={"personal_every": 1, "client_loss": False, "own_classes": True},
     ).replace(changes)
 
 

@@ -11,9 +11,10 @@ FedskewError            anything the command line shows without a traceback
 │   └── StoreError      a store cannot be read or written
 └── RunError            a run that had started cannot go on     (exit code 1)
     ├── ClientError     one client's round failed
-    ├── MemoryShort     a worker runs out of memory
     ├── UnkeyedDraw     random numbers that no key belongs to
-    └── ProcessDied     a process that a run needs is gone  (exit code 3)
+    └── MachineFailed   it might have gone on elsewhere
+        ├── MemoryShort a worker runs out of memory
+        └── ProcessDied a process that a run needs is gone  (exit code 3)
 """
 
 from __future__ import annotations
@@ -121,7 +122,11 @@ class ClientError(RunError):
         return type(self), (str(self), self.client, self.round, self.step)
 
 
-class MemoryShort(RunError):
+class MachineFailed(RunError):
+    """What says nothing about the experiment: a file, a card, a network or memory failed, or time was short."""
+
+
+class MemoryShort(MachineFailed):
     """A worker that lacks the memory for its block."""
 
 
@@ -129,7 +134,7 @@ class UnkeyedDraw(RunError):
     """Random numbers drawn from something that other work draws from too: the run would have other bits each time."""
 
 
-class ProcessDied(RunError):
+class ProcessDied(MachineFailed):
     """A process without which a run cannot go on has died; it is resumed as it is."""
 
     exit_code = DIED

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from engine.base.errors import ClientError, FedskewError, MemoryShort, RunError, UnkeyedDraw
+from engine.base.errors import ClientError, FedskewError, MachineFailed, MemoryShort, RunError, UnkeyedDraw
 from engine.client.steps.client_round import ClientResult, ClientTask
 
 Attempted = ClientResult | ClientError
@@ -74,7 +74,7 @@ def _pass_on(error: Exception, group: Sequence[ClientTask]) -> None:
     if is_of_memory(error):
         raise MemoryShort(f"{_members(group)} do not fit into a worker's memory: {_in_one_line(error)}") from error
     if isinstance(error, OSError) or (isinstance(error, RuntimeError) and _says(error, OF_DEVICE)):
-        raise RunError(f"{_members(group)}: a file or a device failed: {_in_one_line(error)}") from error
+        raise MachineFailed(f"{_members(group)}: a file or a device failed: {_in_one_line(error)}") from error
     if isinstance(error, RuntimeError) and str(error).startswith("vmap:") and "random" in str(error):
         raise UnkeyedDraw(
             f"{_members(group)}: {type(group[0].algorithm).__name__}, or a module of the network, draws random numbers "

@@ -261,9 +261,13 @@ class Stop(Section):
 class Checkpointing(Section):
     """The rounds at which a run writes a checkpoint, and the number of checkpoints that it keeps."""
 
-    every: Annotated[
-        int, Ge(1), Doc("rounds between checkpoints; also at the end of a stage, on Ctrl-C, and after 30 seconds")
-    ] = 10
+    every: Annotated[int, Ge(1), Doc("rounds between checkpoints; also at the end of a stage and on Ctrl-C")] = 10
+    seconds: Annotated[
+        float | None,
+        Gt(0),
+        Doc("after which one is written even so, at the end of a round"),
+        Neutral(None, "goes by rounds alone"),
+    ] = 30.0
     keep: Annotated[int, Ge(1), Doc("how many are kept")] = 2
 
 

@@ -57,10 +57,11 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run folder."""
 
-    def __init__(self, folder: Path, digest: str, keep: int, stage_names: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, digest: str, keep: int, stage_names: tuple[str, ...], every: int = 1) -> None:
         self.folder = folder
         self.digest = digest  # of the experiment
         self.keep = keep
+        self._every = every  # rounds between two that are kept before those in between
         self.stage_names = stage_names
         self._states: dict[str, frozenset[str]] = {}  # checkpoint file -> the state files it names
 
@@ -144,9 +145,10 @@ class Checkpoints:
             raise Damaged(f"checkpoint {path.name} names a client state that is damaged")
 
     def prune(self, final: set[str]) -> set[str]:
-        """Delete all but the last few and those named in ``final``; the states that the kept ones need."""
-        paths = self.paths()
-        for path in paths[self.keep :]:
+        """Delete all but the newest, the last few before it and those named in ``final``; return the states needed."""
+        newest, *others = self.positions()
+        others.sort(key=lambda position: position.round % self._every != 0)  # due ones first, the newest of them first
+        for path in map(self.path, [newest, *others][self.keep :]):
             if path.name not in final:
                 path.unlink(missing_ok=True)
                 self._states.pop(path.name, None)

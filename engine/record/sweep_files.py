@@ -141,6 +141,7 @@ class _Record(TypedDict):
     seed: fields.Whole
     status: Status
     reason: str | None
+    died: NotRequired[bool]
     rounds: NotRequired[fields.Whole]
     rounds_asked: NotRequired[fields.Whole]
     rounds_computed: NotRequired[fields.Whole]

@@ -39,8 +39,6 @@ from engine.server.stage_ends import StageEnds
 from engine.worker.pool import Deadline, Pool
 from engine.worker.stopwatch import Stopwatch
 
-SAVE_SECONDS = 30.0  # after which a checkpoint is due whatever the round: what a kill may cost
-
 
 class Driver:
     """Runs an experiment's stages, from the newest whole checkpoint of its folder on."""
@@ -150,9 +148,11 @@ class Driver:
         row |= watch.row()
         self.folder.rounds.add(row)
         lineage.torn = lineage.pending = False
-        due = lineage.at_end or lineage.finished or self.round % self.experiment.checkpoint.every == 0
+        saving = self.experiment.checkpoint
+        due = lineage.at_end or lineage.finished or self.round % saving.every == 0
         wanted = self.sharing.is_wanted()
-        if due or wanted or time.perf_counter() - self._saved > SAVE_SECONDS:
+        late = saving.seconds is not None and time.perf_counter() - self._saved > saving.seconds
+        if due or wanted or late:
             lineage.save()
             self._saved = time.perf_counter()
         self.sharing.share(due, wanted)

@@ -44,6 +44,7 @@ class Lineage:
             federation.experiment.digest,
             federation.experiment.checkpoint.keep,
             tuple(stage.name for stage in federation.chain),
+            federation.experiment.checkpoint.every,
         )
         self.numerics = dict(federation.pool.numerics)
         self.position = Position(0, 0)

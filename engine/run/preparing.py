@@ -152,7 +152,8 @@ def prepare(
     dataset = dataset or experiment.data.load()
     fingerprint = dataset.fingerprint
     if saved is None:
-        partition, assignment = experiment.partition, divided(experiment, dataset)
+        partition = experiment.partition
+        assignment = divided(experiment.data, partition, dataset)
         with calling(partition, "partition.name", "draw from numpy_generator(self.seed, ...) of fedskew.contract"):
             assignment = partition.share_tests(replace(assignment, data=fingerprint), dataset)
     else:

@@ -65,7 +65,7 @@ class TrialRecord:
     seed: int
     status: Status = "running"
     reason: str | None = None  # of a failed or stopped one
-    died: bool = False  # failed, for its processes died each time: no word on its setting
+    died: bool = False  # failed, by its machine and not by its setting
     rounds: int = 0  # as last recorded; global
     rounds_asked: int = 0
     rounds_computed: int = 0  # by this trial's own processes, those included that ``replaced`` counts

@@ -29,7 +29,7 @@ with uncollected():  # each trial is a process of its own
     from ray import tune
     from ray.exceptions import RayError
 
-    from engine.base.errors import Busy, FedskewError, OtherMachine, ResourceError, RunError, StoreError, require
+    from engine.base.errors import Busy, FedskewError, MachineFailed, OtherMachine, ResourceError, StoreError, require
     from engine.base.files import writing
     from engine.base.opening import read_text
     from engine.base.owned import move, remove
@@ -280,7 +280,7 @@ class Trial(tune.Trainable):
             self._local = None
         counts = {name: getattr(self._record, name) for name in ("rounds", "rounds_asked")}
         counts["rounds_computed"] = self._record.rounds_computed - self._record.replaced
-        self._record = replace(self._record, reason=reason)
+        self._record = replace(self._record, reason=reason, died=isinstance(error, MachineFailed))
         self._note({**counts, **summary}, "failed")
         return self._report(self._record.rounds, done=True)
 
@@ -410,7 +410,7 @@ def check_code(job: Job, trial: str, planned: Experiment) -> None:
     name, compared = (trial, planned) if trial in job.codes else ("", job.base)
     before, now = job.codes.get(name), code_of(compared)
     if before is not None and before != now and not job.base.execution.mixed_hardware:
-        raise RunError(
+        raise MachineFailed(
             f"the code has changed since the sweep was started ({before}, now {now}), so this trial could not be "
             "compared with the others; go back to that code and resume with --retry-failed, or sweep anew"
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.algorithm import Tensors
-from engine.base.errors import RunError
+from engine.base.errors import MachineFailed
 from engine.client.messages import Handle
 from engine.worker.stopwatch import Stopwatch
 
@@ -47,9 +47,9 @@ class Deadline:
         return self._began + self._seconds - time.monotonic()
 
     def check(self, waiting_for: str) -> None:
-        """Raise a :class:`RunError` that says what was waited for if the deadline has passed."""
+        """Raise a :class:`MachineFailed` that says what was waited for if the deadline has passed."""
         if self.left() < 0:
-            raise RunError(
+            raise MachineFailed(
                 f"round {self._round} took longer than execution.round_timeout={self._seconds:g} s, and waited for "
                 f"{waiting_for}; raise it, and resume from the last checkpoint"
             )

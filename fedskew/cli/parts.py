@@ -71,7 +71,7 @@ def _division(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     from engine.data.dividing import divided
     from engine.server.class_balance import skew
 
-    parts = divided(experiment, data)
+    parts = divided(experiment.data, experiment.partition, data)
     sizes = parts.sizes()
     found = {"name": PARTITIONS.name_of(experiment.partition), "clients": len(sizes)}
     found |= {"least_rows": int(sizes.min()), "most_rows": int(sizes.max()), "dropped_rows": len(parts.dropped)}

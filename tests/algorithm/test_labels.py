@@ -81,7 +81,8 @@ def test_absent_rows_stay_zero(tmp_path: Path, local: dict[str, object]) -> None
     trainer = run.driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     client = trainer.client(0, torch.as_tensor(parts.clients[0]), context_of(run.driver, 1))
     body = run.driver.layout.body_of(run.server["weights"])
-    received = {"base": body, "top": body[:0], "buffers": run.server["buffers"]}
+    first_head = run.driver.layout.head_of(run.server["weights"])
+    received = {"base": body, "top": body[:0], "first_head": first_head, "buffers": run.server["buffers"]}
     indices = torch.as_tensor(parts.clients[0])
     visit = ClientTask(FedPer(), Local(), 0, indices, client.context, received, {}, newcomer=True)
     first = trainer.state_of(visit, client)
@@ -93,7 +94,7 @@ def test_absent_rows_stay_zero(tmp_path: Path, local: dict[str, object]) -> None
 def test_a_first_head_depends_on_seed_and_client_alone(tmp_path: Path) -> None:
     """Kills: heads that are alike, or that depend on the round of a client's first participation."""
     bench = Bench(MLP(hidden=(5,)))
-    algorithm = FedPer()
+    algorithm = FedPer(head_init="kaiming")
     received = {"base": bench.net.layout.body_of(bench.start["weights"]), "top": bench.start["weights"][:0]}
     received["buffers"] = bench.start["buffers"]
 

@@ -508,6 +508,7 @@ def test_the_rates_to_lower_are_those_of_the_training(algorithm: Algorithm, repa
     """Kills: local.lr, or a rate that is not to blame, as the repair where phases have rates of their own."""
     net = network()
     numbers = {"weights": net.weights, "body": net.layout.body_of(net.weights), "buffers": net.buffers}
+    numbers["first_head"] = net.layout.head_of(net.weights)
     received = {name: torch.full_like(tensor, torch.nan) for name, tensor in numbers.items()}
     local = Local(batch_size=8, augment="none")
     with pytest.raises(RunError, match=f"{repair}$"):

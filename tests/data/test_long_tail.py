@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from engine.base.errors import ConfigError
-from engine.data import Dataset, Split
+from engine.data import Assignment, Dataset, Split
+from engine.data.dividing import divided
 from engine.data.samples.long_tail import Tail, drawn_rows, tail_counts
 from engine.experiment import Experiment
-from engine.run.preparing import divided
 
 CIFAR10 = np.full(10, 5000)
 LABELS = np.tile(np.arange(4), 40)  # 40 rows of each of 4 classes
@@ -27,6 +27,10 @@ def dataset(labels: np.ndarray = LABELS) -> Dataset:
 def experiment(imbalance: float, kind: str = "exponential", **partition: Any) -> Experiment:
     data = {"name": "fashion_mnist_sample", "imbalance": imbalance, "imbalance_kind": kind}
     return Experiment(data=data, partition={"name": "iid", "clients": 5, **partition})
+
+
+def of(config: Experiment, data: Dataset) -> Assignment:
+    return divided(config.data, config.partition, data)
 
 
 # --- how many -----------------------------------------------------------------------------------------------
@@ -93,7 +97,7 @@ def test_the_rows_that_remain() -> None:
 def test_clients_and_the_public_share_what_remains(partition: dict[str, Any]) -> None:
     """Kills: places in the tail taken for rows of the data, of clients, of the public or of what a rule drops."""
     data, config = dataset(), experiment(8, seed=5, **partition)
-    found = divided(config, data)
+    found = of(config, data)
     remaining = config.data.remaining(LABELS, 4, 5)
     held = np.concatenate([*found.clients, found.public])
     assert np.sort(np.concatenate([held, found.dropped])).tolist() == list(range(160))  # each once
@@ -111,7 +115,7 @@ def test_public_rows_for_any_partition() -> None:
     """Kills: public rows that a client holds, that go by the partition or move where more are asked for; a division of
     the rest that is another where there are none."""
     found = {
-        (name, count): divided(experiment(1, seed=5, name=name, clients=4, public_per_class=count), dataset())
+        (name, count): of(experiment(1, seed=5, name=name, clients=4, public_per_class=count), dataset())
         for name in ("iid", "shards")
         for count in (0, 3, 6)
     }
@@ -128,15 +132,15 @@ def test_public_rows_for_any_partition() -> None:
     with pytest.raises(
         ConfigError, match=r"partition.public_per_class=40: leaves clients none of a class with 40 .* to 39"
     ):
-        divided(experiment(1, name="iid", public_per_class=40), dataset())
+        of(experiment(1, name="iid", public_per_class=40), dataset())
 
 
 def test_without_a_tail_rows_are_divided_as_before() -> None:
     """Kills: another draw of the partition where nothing is cut."""
     data, config = dataset(), experiment(1, name="dirichlet", alpha=0.3)
     whole = config.partition.assign(LABELS, 4, data.train.owners)
-    assert divided(config, data).digest == whole.digest
-    assert divided(experiment(8, name="dirichlet", alpha=0.3), data).digest != whole.digest
+    assert of(config, data).digest == whole.digest
+    assert of(experiment(8, name="dirichlet", alpha=0.3), data).digest != whole.digest
 
 
 def test_test_rows_of_owners_of_whom_some_lose_all() -> None:
@@ -147,7 +151,7 @@ def test_test_rows_of_owners_of_whom_some_lose_all() -> None:
     labels[20:60] = 3
     for seed in range(5):
         config, data = experiment(13, name="owner_groups", clients=3, order="sequential", seed=seed), dataset(labels)
-        found = config.partition.share_tests(divided(config, data), data)
+        found = config.partition.share_tests(of(config, data), data)
         owners = data.train.owners
         assert owners is not None
         for rows, tests in zip(found.clients, found.tests, strict=True):

@@ -834,8 +834,8 @@ ANALYSIS = (
     ),
     mutant(
         "an entry of the ledger that other bits confirm",
-        'names = ("status", DRAWN, "weights", *metrics)',
-        'names = ("status", "partition")',
+        'names = ("status", "weights", *metrics)',
+        'names = ("status",)',
         "test_ledger.py::test_other_bits_confirm_nothing",
     ),
     mutant(

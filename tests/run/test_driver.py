@@ -24,7 +24,6 @@ from engine.record.columns import SCHEMAS
 from engine.record.numerics import numerics
 from engine.record.run_folder import RunFolder
 from engine.record.states import DiskStore, MemoryStore
-from engine.run import driver as driver_module
 from engine.run.log import Messages
 from engine.run.preparing import prepare
 from engine.run.recording import weights_sha256
@@ -229,16 +228,21 @@ def test_driver_memory_does_not_hold_rows(tmp_path: Path) -> None:
         assert (not any(pending)) == (number % 2 == 0)
 
 
-def test_long_rounds_are_saved_before_their_number_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: ten rounds of a minute that a kill takes back; a checkpoint that goes by the clock alone."""
-    monkeypatch.setattr(driver_module, "SAVE_SECONDS", 0.0)
-    driver = open_driver(tmp_path, experiment(rounds=6, checkpoint={"every": 4}))
-    driver.advance()
-    assert [path.name for path in checkpoints(tmp_path)] == ["00-train-000001.safetensors"]
-    monkeypatch.setattr(driver_module, "SAVE_SECONDS", 3600.0)
-    driver.advance(60.0, until=5)
-    assert checkpoints(tmp_path)[-1].name == "00-train-000004.safetensors"
+def test_long_rounds_are_saved_before_their_number_is_due(tmp_path: Path) -> None:
+    """Kills: ten rounds of a minute that a kill takes back; a checkpoint by the clock that nobody asked for, or that
+    pushes out one that was due."""
+    driver = open_driver(tmp_path, experiment(rounds=11, checkpoint={"every": 4, "keep": 2, "seconds": 1e-9}))
+    found = []
+    for round in range(1, 11):
+        driver.advance(until=round)
+        found.append([int(path.stem[-6:]) for path in checkpoints(tmp_path)])
+    assert found[:5] == [[1], [1, 2], [2, 3], [3, 4], [4, 5]]
+    assert found[5:] == [[4, 6], [4, 7], [4, 8], [8, 9], [8, 10]]
     driver.close()
+    slow = open_driver(tmp_path / "slow", experiment(rounds=6, checkpoint={"every": 4, "seconds": None}))
+    slow.advance(60.0, until=5)
+    assert checkpoints(tmp_path / "slow")[-1].name == "00-train-000004.safetensors"
+    slow.close()
 
 
 # --- checkpoints --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import yaml
 from engine.algorithm import Kind
 from engine.algorithm.seeds import numpy_generator
 from engine.data import Assignment, Dataset
+from engine.data.dividing import divided
 from engine.experiment import CHOICES, Experiment
 from engine.record import matrices as of_pairs
 from engine.record.columns import SCHEMAS
@@ -26,7 +27,6 @@ from engine.record.personal_metrics import EVERY_CLIENT
 from engine.record.run_folder import Row, RunFolder
 from engine.record.sweep_files import PlannedTrial, write_plan
 from engine.record.tables import Table
-from engine.run.preparing import divided
 
 Accuracy = Callable[[Mapping[str, Any], int], float]
 Matrices = Callable[[Mapping[str, Any], int], Mapping[str, np.ndarray]]
@@ -247,7 +247,7 @@ def _dataset(experiment: Experiment) -> Dataset:
 
 
 def _partition(experiment: Experiment, data: Dataset) -> Assignment:
-    return replace(divided(experiment, data), data=data.fingerprint)
+    return replace(divided(experiment.data, experiment.partition, data), data=data.fingerprint)
 
 
 def _add(table: Table, kind: str, row: Row) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.base.errors import MachineFailed, RunError
 from engine.record.numerics import numerics
 from engine.record.store import StageStore
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -102,6 +103,22 @@ def test_two_sweeps_at_once_share_a_store_and_nothing_else(
     assert sum(sum(rounds) for rounds in computed.values()) == 19
     shas = [[SweepFolder(tmp_path / name).run_folder(one.trial).summary() for one in records[name]] for name in "ab"]
     assert [one["weights_sha256"] for one in shas[0]] == [one["weights_sha256"] for one in shas[1]]
+
+
+@pytest.mark.parametrize(("error", "died"), [(MachineFailed("full"), True), (RunError("diverged"), False)])
+def test_a_record_says_whether_the_machine_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, died: bool
+) -> None:
+    """Kills: a rate that is out since a disk was full; one that diverges and is to be tried for ever."""
+
+    def raises(trial: Alone) -> None:
+        raise error
+
+    SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
+    monkeypatch.setattr(Alone, "_open", raises)
+    assert Alone(tmp_path, base(**{"execution.actors": 0})).step()["done"]
+    record = SweepFolder(tmp_path).record("00000")
+    assert record is not None and (record.status, record.died) == ("failed", died)
 
 
 def test_a_trial_on_another_machine_begins_anew(

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from engine.base.errors import FedskewError, RunError, one_line
+from engine.base.errors import FedskewError, MachineFailed, one_line
 from engine.client.failures import is_of_memory
 from engine.worker.ray.wire import CallReply
 
@@ -20,14 +20,14 @@ NO_ROOM = (
 )
 
 
-def store_full(what: str) -> RunError:
+def store_full(what: str) -> MachineFailed:
     """Return the error for an object store without room; ``what`` says what was being done."""
-    return RunError(f"{what}: {NO_ROOM}; then resume from the last checkpoint")
+    return MachineFailed(f"{what}: {NO_ROOM}; then resume from the last checkpoint")
 
 
-def state_lost(what: str) -> RunError:
+def state_lost(what: str) -> MachineFailed:
     """Return the error for client state that has gone with its node; ``what`` says what was being done."""
-    return RunError(f"{what}: client state was lost with the node that held it; resume from the last checkpoint")
+    return MachineFailed(f"{what}: client state was lost with the node that held it; resume from the last checkpoint")
 
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

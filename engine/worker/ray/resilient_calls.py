@@ -19,7 +19,7 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from engine.base.errors import MemoryShort, ResourceError, RunError
+from engine.base.errors import MachineFailed, MemoryShort, ResourceError
 from engine.base.sizes import size_text
 from engine.client.sums import WeightedSum
 from engine.experiment import Execution
@@ -105,7 +105,7 @@ class CallRun:
     def results(self) -> Iterator[Any]:
         """Yield the results in the order of the calls; sums that are added by the actors come with the last.
 
-        Raises :class:`RunError` if a call fails too often, client state is lost or the round's deadline passes,
+        Raises :class:`MachineFailed` if a call fails too often, client state is lost or the round's deadline passes,
         :class:`ResourceError` if the last actor cannot be started, :class:`MemoryShort` if one actor has too little
         memory for one block, and whatever a call itself raises.
         """
@@ -325,10 +325,10 @@ class CallRun:
         self._scheduler.again(calls)
 
     def _count(self, what: Hashable, label: str, reason: str) -> None:
-        """Count a failed attempt at a call or an addition; raise :class:`RunError` if it was the last that it has."""
+        """Count a failed attempt at a call or an addition; raise :class:`MachineFailed` if it was its last."""
         self._attempts[what] += 1
         if self._attempts[what] > self._execution.retries:
-            raise RunError(
+            raise MachineFailed(
                 f"{self._what}: {label} failed {self._attempts[what]} times, last because "
                 f"{reason}; look into the actor's memory and node, or raise execution.retries or "
                 "execution.block_timeout"

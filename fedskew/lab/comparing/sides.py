@@ -7,7 +7,6 @@ differs between whole sides is what is compared. Within a pair of cells trials a
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engine.base.errors import RunFolderError, require
-from engine.base.opening import read_bytes
+from engine.base.errors import DataError, RunFolderError, require
+from engine.data import Assignment
 from engine.experiment.execution import IDENTITY
 from engine.record.metrics import REPORTED
 from engine.results.completeness import named
@@ -111,8 +110,8 @@ class Trial:
     def partition(self) -> str:
         """A hash of which client has which rows; "" where that cannot be read."""
         try:
-            return hashlib.sha256(read_bytes(self.folder / "partition.parquet")).hexdigest()
-        except OSError:
+            return Assignment.load(self.folder / "partition.parquet").digest
+        except DataError:
             return ""
 
 

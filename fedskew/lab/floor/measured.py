@@ -120,7 +120,7 @@ def unwatched(experiment: Experiment) -> Experiment:
     values = experiment.to_mapping()
     values["evaluation"] = Evaluation(every=0, personal_every=0, client_loss=False).model_dump()
     values["stop"] = Stop().model_dump()
-    values["checkpoint"]["every"] = NEVER
+    values["checkpoint"] |= {"every": NEVER, "seconds": None}
     return Experiment.from_mapping(values)
 
 

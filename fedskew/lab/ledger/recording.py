@@ -276,7 +276,7 @@ def confirmed(entry: Entry, again: Entry, spec: SweepSpec) -> Entry:
     """Return the entry with the confirmation that ``again``, the trials of one of its seeds, is.
 
     spec: the sweep as it is now. Raises :class:`RunError` where a trial has not ended, was computed by other code, or
-    came to other bits (weights, partition, or a figure that the entry keeps), and where a setting has no trial of the
+    came to other bits (weights or a figure that the entry keeps), and where a setting has no trial of the
     seed, so that nothing would be known of it.
     """
     sources, pairs = spec.sources(), _pairs(entry, again)

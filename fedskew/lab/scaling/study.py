@@ -105,7 +105,7 @@ def endless(experiment: Experiment) -> Experiment:
 
 def cohort_of(experiment: Experiment) -> int:
     """Clients per round as the experiment says."""
-    holders = int(np.count_nonzero(divided(experiment, experiment.data.load()).sizes()))
+    holders = int(np.count_nonzero(divided(experiment.data, experiment.partition, experiment.data.load()).sizes()))
     return max(round(expected_cohort(holders, experiment.participation)), 1)
 
 

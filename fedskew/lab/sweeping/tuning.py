@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.base.errors import RunError, RunFolderError, require
+from engine.base.errors import RunError, RunFolderError, require, resume_command
 from engine.base.files import locked, writing
 from engine.experiment import Experiment
 from engine.record.sweep_files import SEARCHES
@@ -89,8 +89,9 @@ def choices(
         died = [record for record in SweepFolder(path).records() if record.died]
         if died:
             raise RunError(
-                f"{len(died)} candidates of {setting_label(side.where)} did not come to their end ({died[0].trial}: "
-                f"{died[0].reason}), which says nothing about them, so nothing is chosen; resume with --retry-failed"
+                f"{len(died)} candidates of {setting_label(side.where)} were ended by the machine ({died[0].trial}: "
+                f"{died[0].reason}), so nothing is chosen; {resume_command(folder.path)} "
+                "--retry-failed, or leave them out of the sweep"
             )
         best.append(ranked(side, load(path)))
     sides = second_best(best) if named.rank else tuple(best)
