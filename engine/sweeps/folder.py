@@ -65,13 +65,13 @@ class TrialRecord:
     seed: int
     status: Status = "running"
     reason: str | None = None  # of a failed or stopped one
-    died: bool = False  # failed, by its machine and not by its setting
     rounds: int = 0  # as last recorded; global
     rounds_asked: int = 0
     rounds_computed: int = 0  # by this trial's own processes, those included that ``replaced`` counts
     replaced: int = 0  # computed rounds of weights that a copy of another trial took the place of
     # [{"first_round", "set": hyper-parameters, "parent": weights_sha256 of the state it went on from, "from": trial}]
     schedule: list[dict[str, Any]] = field(default_factory=list)
+    died: bool = False  # failed, by its machine and not by its setting
 
     @property
     def ended(self) -> bool:
