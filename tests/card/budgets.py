@@ -26,10 +26,10 @@ scaffold          | block       |    10.25     0      0  0.125 |      156     0 
 scaffold          | graph       |        3     1      0    0.5 |      267     0     26      7
 scaffold          | block_graph |     0.75  0.25      0  0.125 |      168     0     23      7
 moon              | loop        |    118.5     0      0    0.5 |      154     0     28     10
-pflego            | loop        |       13     0      0      1 |      378     0     32     10
-pflego            | block       |      2.5     0      0      0 |      295     0     29      7
-pflego            | graph       |        3     1      0      0 |      374     4     32     10
-pflego            | block_graph |     0.75  0.25      0      0 |      265     1     29      7
+pflego            | loop        |       13     0      0      1 |      379     0     33     11
+pflego            | block       |      2.5     0      0      0 |      296     0     30      8
+pflego            | graph       |        3     1      0      0 |      375     4     33     11
+pflego            | block_graph |     0.75  0.25      0      0 |      266     1     30      8
 fedser            | loop        |      101     0      0    0.5 |       88     0      8      2
 cbfl              | loop        |       94     0      0    0.5 |      101     0     15      5
 cbfl              | block       |   27.125     0      0  0.125 |       51     0     12      5

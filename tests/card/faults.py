@@ -96,6 +96,7 @@ FAULTS = (
         'torch.rand(layout.head, generator=client.rng("head"), device=received["body"].device)',
         CPU_DRAW,
         "fedper",
+        changes={"fields": {"head_init": "kaiming"}},
     ),
     Fault(
         "virtual features that are drawn on the card",
