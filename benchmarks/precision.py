@@ -1,7 +1,7 @@
 """Accuracy in less than float32, beside float32: TF32's factors imitated on a processor, and bfloat16 by autocast.
 
     ln -s FOLDER cifar10        # CIFAR-10's parquet files
-    fedskew sweep benchmarks/precision.py:precision --profile laptop         # half an hour of two cores
+    fedskew sweep benchmarks/precision.py:precision --profile laptop         # two hours of two cores
 
 On a card with ``execution.tf32`` a product's factors have ten bits after the point, forwards and backwards, and are
 summed in float32. So they have here, where they are rounded before a product that is exact.

@@ -366,7 +366,7 @@ def server_rate(profile: str) -> Sweep:
         claims=(
             Claim(
                 text="On Fashion-MNIST the rate of the code's Omniglot command is worse than a third of it.",
-                source="ours",
+                source=OURS,
                 better={"server_lr": third},
                 worse={"server_lr": omniglot},
                 where={"data.name": "fashion_mnist"},
@@ -374,7 +374,7 @@ def server_rate(profile: str) -> Sweep:
             ),
             Claim(
                 text="On MNIST it is within one point of a third of it.",
-                source="ours",
+                source=OURS,
                 better={"server_lr": omniglot},
                 worse={"server_lr": third},
                 where={"data.name": "mnist"},
@@ -405,7 +405,7 @@ def tau(profile: str) -> Sweep:
         claims=(
             Claim(
                 text="Fifty gradients at the head in a round need fewer rounds to the target than one.",
-                source="ours",
+                source=OURS,
                 better={"tau": 50},
                 worse={"tau": 1},
                 metric="rounds_to_target",
@@ -413,7 +413,7 @@ def tau(profile: str) -> Sweep:
             ),
             Claim(
                 text="The gain saturates: 100 gradients at the head are within one point of 50.",
-                source="ours",
+                source=OURS,
                 better={"tau": 100},
                 worse={"tau": 50},
                 metric=EVERYBODY,
@@ -452,7 +452,7 @@ def participation(profile: str) -> Sweep:
             ),
             Claim(
                 text="In as many rounds, all clients in each are better than one in twenty.",
-                source="ours",
+                source=OURS,
                 better={"C": 1.0},
                 worse={"C": 0.05},
                 metric=EVERYBODY,
@@ -483,7 +483,7 @@ def errata(profile: str) -> Sweep:
         claims=(
             Claim(
                 text="The head's last step as printed is within two points of that of the joint loss.",
-                source="ours",
+                source=OURS,
                 better={"w_scale": "printed"},
                 worse={"w_scale": "joint"},
                 metric=EVERYBODY,
@@ -530,7 +530,7 @@ def curves(profile: str) -> Sweep:
         claims=(
             Claim(
                 text="PFLEGO needs fewer rounds to the target than FedPer.",
-                source="ours",
+                source=OURS,
                 better={"algorithm": pflego},
                 worse={"algorithm": fedper},
                 metric="rounds_to_target",

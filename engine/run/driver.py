@@ -66,7 +66,6 @@ class Driver:
         self.lineage = Lineage(self.federation, folder, self.stage_ends, self.evaluation.stopping)
         shared = reuse if may_share(self.lineage.numerics) else None
         self.sharing = Sharing(self.lineage, self.evaluation, folder, self._recorder.divided, shared)
-        self._saved = time.perf_counter()
         for sentence in dataset.told:
             log.info("data: %s", sentence)
 
@@ -151,10 +150,9 @@ class Driver:
         saving = self.experiment.checkpoint
         due = lineage.at_end or lineage.finished or self.round % saving.every == 0
         wanted = self.sharing.is_wanted()
-        late = saving.seconds is not None and time.perf_counter() - self._saved > saving.seconds
+        late = saving.seconds is not None and time.perf_counter() - lineage.saved_at > saving.seconds
         if due or wanted or late:
             lineage.save()
-            self._saved = time.perf_counter()
         self.sharing.share(due, wanted)
         return [with_headline(row, evaluation)]
 

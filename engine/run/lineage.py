@@ -7,6 +7,7 @@ run was computed with so far.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,7 @@ class Lineage:
         self.stopping = stopping
         self._ends = ends
         self._saved: Position | None = None
+        self.saved_at = time.perf_counter()  # or begun
         last = last_of_stages(self.checkpoints, federation.experiment)
         # For each stage that needs another one, that one's last checkpoint.
         self._parents = {number: last[stage.needs[0]] for number, stage in enumerate(self.chain) if stage.needs}
@@ -148,7 +150,7 @@ class Lineage:
             self.folder.flush()
             self.states.store.save()
             self.checkpoints.save(Checkpoint(self.position, self.server, self.state_files(), self.numerics))
-            self._saved = self.position
+            self._saved, self.saved_at = self.position, time.perf_counter()
             self.states.store.prune(self.checkpoints.prune({path.name for path in self._parents.values()}))
 
     def save_what_is_not(self) -> None:
