@@ -11,7 +11,8 @@ number of all clients. The new weights are the cohort's mean less h / alpha. In 
 client's part is FedProx with mu = alpha.
 
 The paper's objective and means weigh clients alike. With ``weighting="samples"`` the cohort's mean and h both are by
-rows, for the objective that FedAvg has.
+rows, for the objective that FedAvg has; the released code comes to the same by an alpha of each client's own. That code
+evaluates the mean of clients' models and never the server's, which swings more where alpha is small.
 """
 
 from __future__ import annotations

@@ -80,6 +80,8 @@ class Ifca(Personalised, FedAvg):
         taken = F.one_hot(chosen, self.clusters).mT * uploads["rows"]  # [clusters, K] rows
         rows = taken.sum(1, keepdim=True)
         means = taken @ uploads["weights"] / rows.clamp_min(1)
+        if self.server_lr != 1:
+            means = models + self.server_lr * (means - models)
         update = uploads["rows"] @ (uploads["weights"] - models[chosen]) / rows.sum()  # tells runs apart, no more
         weights = server["weights"] + update
         return {**server, "weights": weights, "models": torch.where(rows > 0, means, models)}

@@ -9,6 +9,7 @@ D, the outer one of the second D', at the weights that the inner one leads to. W
 the exact gradient of f(w - alpha grad f(w, D), D'), where the paper draws a third batch for the Hessian and HF takes a
 difference of gradients for it. Its FO, without the Hessian, is ``first_order``.
 
+A client's own model is that step away from what it has, before its local work and after it.
 A batch of fewer than four rows is used whole for both, since BatchNorm needs two rows. ``local.weight_decay`` applies
 to the outer step and to the adapting one. The paper's mean is uniform; ours is by samples.
 """
@@ -21,7 +22,18 @@ from typing import Annotated, ClassVar
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Context, Net, Personalised, Phase, Requires, Setting, Tensors, idle_when
+from engine.algorithm import (
+    Batch,
+    Context,
+    LocalRun,
+    Net,
+    Personalised,
+    Phase,
+    Requires,
+    Setting,
+    Tensors,
+    idle_when,
+)
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
 
@@ -54,8 +66,20 @@ class PerFedAvg(Personalised, FedAvg):
         stepped = net.stepped(super().loss(net, inner, received, state), self.alpha, self.first_order)
         return super().loss(stepped, outer, received, state)
 
+    def phases(self, context: Context) -> tuple[Phase, ...]:
+        # One without passes, whose name keeps what the one before it has come to; that one draws what FedAvg draws.
+        adapting = (Phase(name="meta", epochs=0), replace(self._adapting, buffers="keep")) if self.alpha > 0 else ()
+        return Phase(), *adapting
+
     def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
-        return (Phase(name="adapt", steps=1, batch="full", lr=self.alpha),) if self.alpha > 0 else ()
+        return (self._adapting,) if self.alpha > 0 else ()
+
+    @property
+    def _adapting(self) -> Phase:
+        return Phase(name="adapt", steps=1, batch="full", lr=self.alpha)
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        return {"weights": run.ends["meta"].end if self.alpha > 0 else run.end}, state
 
 
 def halves(batch: Batch) -> tuple[Batch, Batch]:

@@ -7,9 +7,11 @@ each of 40 rounds, and MOON's encoder. What a network needs for one method all h
 
 Every method has the best of eight candidates on two seeds that no figure is of, and on a tenth of the training rows
 that nobody trains on there: no test image has a say. These are four rates by two values of a field of the method's own,
-or eight rates where it has no such field; PFLEGO's rates are the server's and the head's. Other fields stay at their
-defaults. Figures are of five seeds, each with its own partition and its own test rows. No paper says anything about
-these settings, so there are no claims.
+two rates by four values, or eight rates where it has no such field; PFLEGO's rates are the server's and the head's.
+Other fields stay at their defaults. FedRecon's bodies see half of a client's rows, pFedMe takes 100 gradients in a
+round, and PFLEGO 50 of all rows and one step of the body, as they are meant; all others pass two times. Figures are of
+five seeds, each with its own partition and its own test rows. No paper says anything about these settings, so there are
+no claims.
 """
 
 from __future__ import annotations
@@ -39,22 +41,22 @@ SHARED: Mapping[str, Fields] = {  # methods whose clients share one model
     "fedavg": {},
     "fedprox": {"algorithm.mu": (0.01, 0.1)},
     "scaffold": {},
-    "fedavgm": {"algorithm.server_momentum": (0.5, 0.9)},
+    "fedavgm": {"algorithm.server_momentum": (0.3, 0.5, 0.7, 0.9)},
     "fednova": {},
     "feddc": {"algorithm.alpha": (0.01, 0.1)},
-    "feddyn": {"algorithm.alpha": (0.01, 0.1)},
-    "fedadam": {"algorithm.server_lr": (0.003, 0.01)},
-    "fedyogi": {"algorithm.server_lr": (0.003, 0.01)},
+    "feddyn": {"algorithm.alpha": (0.001, 0.01, 0.03, 0.1)},
+    "fedadam": {"algorithm.server_lr": (0.001, 0.003, 0.01, 0.03)},
+    "fedyogi": {"algorithm.server_lr": (0.001, 0.003, 0.01, 0.03)},
     "fedcm": {RATE: (0.03, 0.1, 0.3, 1.0), "algorithm.alpha": (0.1, 0.3)},  # its steps are a tenth of a gradient
     "fedacg": {"algorithm.server_momentum": (0.5, 0.85)},
-    "fedexp": {"algorithm.epsilon": (0.001, 0.1)},
-    "qfedavg": {"algorithm.q": (0.1, 1.0)},
+    "fedexp": {"algorithm.epsilon": (0.01, 0.1, 0.3, 1.0)},  # the code has 0.001 or 0.1 times the cohort
+    "qfedavg": {"algorithm.q": (0.01, 0.1, 0.5, 1.0)},
     "fedntd": {"algorithm.beta": (0.3, 1.0)},
     "feddecorr": {"algorithm.form": ("paper", "code")},  # the latter is about 30 times as strong
     "fedetf": {"algorithm.scale": (1.0, 10.0)},
     "fedlc": {"algorithm.tau": (0.5, 1.0)},
-    "fedrs": {"algorithm.alpha": (0.5, 0.9)},
-    "fedsam": {"algorithm.rho": (0.05, 0.2)},
+    "fedrs": {"algorithm.alpha": (0.1, 0.25, 0.5, 0.9)},
+    "fedsam": {"algorithm.rho": (0.01, 0.02, 0.05, 0.1)},
     "fedmix": {"algorithm.mix": (0.05, 0.2)},
     "naivemix": {"algorithm.mix": (0.05, 0.2)},
     "mixup_local": {"algorithm.gamma": (0.2, 1.0)},
@@ -71,13 +73,13 @@ PERSONAL: Mapping[str, Fields] = {  # FedAvg's personal model is the shared one 
     "fedrecon": {"algorithm.recon_lr": (0.03, 0.1)},
     "ditto": {"algorithm.lam": (0.1, 1.0)},
     "apfl": {"algorithm.alpha": (0.25, 0.75)},
-    "pfedme": {"algorithm.lam": (5.0, 15.0)},
+    "pfedme": {"algorithm.personal_lr": (0.01, 0.09)},
     "perfedavg": {"algorithm.alpha": (0.01, 0.03)},
-    "fedala": {"algorithm.layers": (1, 2)},
+    "fedala": {"algorithm.mix_lr": (1.0, 10.0)},  # ten passes of the authors' are one of ten times the rate
     "ifca": {"algorithm.clusters": (2, 4)},
-    "fedproto": {"algorithm.lam": (0.1, 1.0)},
+    "fedproto": {"algorithm.answer": ("prototypes", "head")},
     "fedrod": {},
-    "pflego": {"algorithm.server_lr": (3e-4, 1e-3, 3e-3, 1e-2), "algorithm.head_lr": (0.007, 0.03)},
+    "pflego": {"algorithm.server_lr": (3e-4, 1e-3, 3e-3, 1e-2), "algorithm.head_lr": (0.03, 0.2)},
 }
 ON_CIFAR: Mapping[str, Fields] = {
     **{name: SHARED[name] for name in ("fedavg", "fedprox", "scaffold", "fedavgm", "fednova", "feddyn")},
@@ -92,7 +94,12 @@ LEFT_OUT = {
     **dict.fromkeys(("ccvr", "iid_calibration"), "calibrates what another method has trained"),
     **dict.fromkeys(("answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e"), "distils a public set"),
 }
-FIXED: Mapping[str, Mapping[str, Any]] = {"fedser": {"transform": "resize_back"}}  # layers that take one size of image
+FIXED: Mapping[str, Mapping[str, Any]] = {
+    "fedser": {"transform": "resize_back"},  # layers that take one size of image
+    "feddc": {"clip": 10.0},  # as in its code: a client of two rows has a step 200 times as long
+    "fedbabu": {"weighting": "samples"},  # its code's uniform mean goes with clients of equal size
+    "fedrep": {"body_epochs": 2},
+}
 
 
 @dataclass(frozen=True)
@@ -211,7 +218,7 @@ SHARED_FIGURES = {
 }
 PERSONAL_FIGURES = {
     AFTER: "Accuracy of participants after local work, last ten rounds",
-    "personal_last10_accuracy": "Accuracy of all clients before it",
-    "personal_macro_f1": "Macro F1 of all clients before it",
-    "personal_worst_decile_accuracy": "Accuracy of the worst tenth of clients before it",
+    "personal_last10_accuracy": "Accuracy of all clients, as each method uses what it receives",
+    "personal_macro_f1": "Macro F1 of all clients, alike",
+    "personal_worst_decile_accuracy": "Accuracy of the worst tenth of clients, alike",
 }

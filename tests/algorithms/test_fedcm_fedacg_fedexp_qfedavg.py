@@ -46,11 +46,12 @@ def fedacg(server: Server, own: Sequence[Own]) -> Server:
 
 
 def fedexp(server: Server, own: Sequence[Own]) -> Server:
-    w = server["weights"]
+    w = server.get("last", server["weights"])
     updates = [descend(risk(one), w) - w for one in own]
     update, square = mean(own, updates), mean(own, [one @ one for one in updates])
     eta = max(1.0, (square / (2 * (update @ update + EPSILON))).item())
-    return {"weights": w + eta * update, "extrapolation": torch.tensor(eta, dtype=torch.float64)}
+    last, extrapolation = w + eta * update, torch.tensor(eta, dtype=torch.float64)
+    return {"weights": (w + last) / 2, "last": last, "extrapolation": extrapolation}
 
 
 def qfedavg(q: float, weighting: str) -> Callable[[Server, Sequence[Own]], Server]:

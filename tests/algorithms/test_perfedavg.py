@@ -209,3 +209,16 @@ class AdaptsForAnEpoch(PerFedAvg):
 def test_wrong_adaptations_are_killed(mutant: type[PerFedAvg]) -> None:
     with pytest.raises(AssertionError):
         check_adaptation(mutant(alpha=0.1), batch_size=2)
+
+
+@pytest.mark.usefixtures("pencil")
+@pytest.mark.parametrize("local", [{}, {"momentum": 0.9}], ids=str)
+def test_after_local_work_a_client_adapts_too(local: dict[str, Any]) -> None:
+    """Kills: a client that is measured with weights that the method never uses; a step that is sent to the server."""
+    for alpha in (0.1, 0.0):
+        federation = Federation(PerFedAvg(alpha=alpha), TARGETS, [4] * len(TARGETS), lr=RATE, start=START, local=local)
+        for client, targets in enumerate(TARGETS):
+            trained = federation.train(client)
+            w = trained.upload["weights"][0].item()
+            wanted = w - alpha * CURVATURE * (w - sum(targets) / len(targets))
+            assert trained.personal.weights[0].item() == pytest.approx(wanted, rel=1e-12)

@@ -65,7 +65,7 @@ FURTHER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedadam": [],
     "fedyogi": [],
     # with an epsilon before which all updates are nothing
-    "fedexp": [({"epsilon": 1e9}, PART), ({"epsilon": 1e9}, {**MOMENTUM, **TINY_NORM})],
+    "fedexp": [({"epsilon": 1e9, "averaged": False}, one) for one in (PART, {**MOMENTUM, **TINY_NORM})],
     # never: features are normalised
     "fedetf": [],
     "fedntd": [({"beta": 0.0, "tau": 3.0}, {**MOMENTUM, **TINY_NORM})],
@@ -127,7 +127,10 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedyogi": [{}, {"beta1": 0.5}, {"beta2": 0.9}, {"tau": 0.1}, {"server_lr": 0.1}],
     "fedcm": [{}, {"alpha": 0.5}, {"server_lr": 0.5}],
     "fedacg": [{}, {"server_momentum": 0.5}, {"mu": 0.5}, {"server_momentum": 0.0}, {"server_lr": 0.5}],
-    "fedexp": [{"server_lr": 0.5}],  # these clients agree; others do not: test_fedcm_fedacg_fedexp_qfedavg.py
+    "fedexp": [
+        {"server_lr": 0.5},
+        {"averaged": False},
+    ],  # these clients agree; others do not: test_fedcm_fedacg_fedexp_qfedavg.py
     "qfedavg": [{}, {"q": 0.1}, {"weighting": "uniform"}, {"q": 0.0, "weighting": "uniform"}, {"server_lr": 0.5}],
     "fedntd": [{}, {"beta": 0.3}, {"tau": 3.0}, {"server_lr": 0.5}],
     "feddecorr": [{}, {"beta": 1.0}, {"form": "code"}],
