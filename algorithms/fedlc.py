@@ -6,7 +6,8 @@ With n_c the client's rows of class c, the loss of a row of class y with logits 
 
 so that a rare class must win by a margin, and that by which y must beat c is tau (n_y^(-1/4) - n_c^(-1/4)). A class
 that the client has no rows of is at minus infinity: whatever tau above 0, it has no part in the loss and its row of the
-head has no gradient. The formula as printed leaves y itself out of the sum; all codes have it. Evaluation reads the logits as they are.
+head has no gradient. The formula as printed leaves y itself out of the sum; codes that have it do not. Evaluation reads
+the logits as they are.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ doi:10.1145/3447548.3467254).
 
 A client scales the logits of its missing classes by alpha before the softmax, so that the head's rows for them move
 alpha times as much and are pushed away less; those of its own classes stay as they are. The paper's logits are w_c^T h,
-without bias; here the whole logit is scaled, the bias of the head included. The released code scales own classes too, by alpha + (1 - alpha) n_c / max n. Evaluation reads the
-logits as they are.
+without bias; here the whole logit is scaled, the bias of the head included. The released code scales own classes, too,
+by alpha + (1 - alpha) n_c / max n. Evaluation reads the logits as they are.
 """
 
 from __future__ import annotations

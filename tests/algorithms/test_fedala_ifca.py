@@ -86,7 +86,8 @@ def test_ifca_trains_the_model_that_fits(spec: Any) -> None:
 
 
 def test_ifca_averages_by_model() -> None:
-    """Kills: a mean without rows, or over all clients; a model that nobody took set to 0."""
+    """Kills: a mean without rows, or over all clients; a model that nobody took set to 0, or moved; a server's rate
+    that is ignored."""
     stacked = {
         "weights": torch.tensor([[1.0], [4.0], [7.0]]),
         "cluster": torch.tensor([2.0, 0.0, 2.0]),
@@ -95,3 +96,5 @@ def test_ifca_averages_by_model() -> None:
     server = {"models": torch.tensor([[10.0], [20.0], [30.0]]), "weights": torch.tensor([50.0])}
     made = Ifca(clusters=3).aggregate(server, Pooled({}, 9.0, 3, stacked, (0, 1, 2)), None)  # type: ignore[arg-type]
     assert made["models"].flatten().tolist() == [4.0, 20.0, (1 + 3 * 7) / 4]
+    half = Ifca(clusters=3, server_lr=0.5).aggregate(server, Pooled({}, 9.0, 3, stacked, (0, 1, 2)), None)  # type: ignore[arg-type]
+    assert half["models"].flatten().tolist() == [7.0, 20.0, (30 + (1 + 3 * 7) / 4) / 2]
