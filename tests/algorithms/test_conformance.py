@@ -210,7 +210,7 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
 
 # With BatchNorm in training mode, and without it; a frozen body has none. The others train for two epochs.
 STEPS_ON_ONE_ROW = {"pflego": (4, 4), "fedrep": (10, 11), "ditto": (0, 4), "pfedme": (0, 8), "fedrod": (2, 4)}
-STEPS_ON_ONE_ROW |= {"apfl": (0, 4)}
+STEPS_ON_ONE_ROW |= {"apfl": (0, 4), "perfedavg": (0, 3)}
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
     "apfl": ({}, 3),
     "fedcm": ({"alpha": 1.0}, 3),
     "fedacg": ({"server_momentum": 0.0, "mu": 0.0}, 3),
-    "fedexp": ({}, 3),
+    "fedexp": ({"averaged": False}, 3),
     "qfedavg": ({"q": 0.0}, 3),
     "feddecorr": ({"beta": 0.0}, 3),
     "perfedavg": ({"alpha": 0.0}, 3),
