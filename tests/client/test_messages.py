@@ -108,7 +108,8 @@ TABLE: list[tuple[str, Row]] = [
     # A direction down and a number up, a_k; the server keeps the direction.
     ("fedcm", Row(down=lambda d, b: 2 * d + b, up=lambda d, b: d + b + 1, server=lambda d, b: d)),
     ("fedacg", Row(server=lambda d, b: d)),
-    ("fedexp", Row(up=lambda d, b: d + b + 1, server=lambda d, b: 1)),  # a squared norm, and eta
+    # A squared norm up; the server keeps eta and the weights that clients start from.
+    ("fedexp", Row(up=lambda d, b: d + b + 1, server=lambda d, b: d + 1)),
     ("qfedavg", Row(up=lambda d, b: d + b + 1)),  # h_k
     ("feddecorr", Row()),
     ("fedetf", Row()),
