@@ -7,7 +7,8 @@ With d_k the updates of the cohort and D their mean, the server goes by eta D,
 
 which is in ``rounds.parquet`` (``scalars``: ``extrapolation``). Both means are by samples, as in the released code.
 That code takes epsilon times the size of the cohort, and lets it fall as the square of the learning rate does.
-Clients go on from these weights, while the model is the mean of the last two rounds' (section 4), since they swing.
+Clients go on from these weights, while the model is the mean of the last two rounds', since they swing. A client's own
+model, where that is measured or fine-tuned, is what it has received.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from engine.base.declared import Doc, Gt, Neutral
 @dataclass(frozen=True)
 class FedExP(FedAvg):
     epsilon: Annotated[
-        float, Gt(0), Doc("added to the squared norm of the mean update; the more, the nearer to FedAvg")
+        float, Gt(0), Doc("added to the squared norm of the mean update; the more, the nearer eta to 1")
     ] = 0.001
     averaged: Annotated[
         bool, Doc("the model is the mean of the last two rounds' weights"), Neutral(False, "takes the last")

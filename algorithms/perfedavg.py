@@ -24,11 +24,14 @@ from torch import Tensor
 from algorithms.fedavg import FedAvg
 from engine.algorithm import (
     Batch,
+    Client,
     Context,
     LocalRun,
+    ModelState,
     Net,
     Personalised,
     Phase,
+    PhaseResult,
     Requires,
     Setting,
     Tensors,
@@ -67,19 +70,19 @@ class PerFedAvg(Personalised, FedAvg):
         return super().loss(stepped, outer, received, state)
 
     def phases(self, context: Context) -> tuple[Phase, ...]:
-        # One without passes, whose name keeps what the one before it has come to; that one draws what FedAvg draws.
-        adapting = (Phase(name="meta", epochs=0), replace(self._adapting, buffers="keep")) if self.alpha > 0 else ()
-        return Phase(), *adapting
+        adapting = self.personalise_phases(context)
+        return Phase(), *adapting, *(Phase(name="back", epochs=0) for _ in adapting)
+
+    def phase_start(
+        self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client
+    ) -> ModelState | Tensor | None:
+        return previous.start if client.phase == "back" else None  # what is sent is not adapted
 
     def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
-        return (self._adapting,) if self.alpha > 0 else ()
+        return (Phase(name="adapt", steps=1, batch="full", lr=self.alpha, buffers="keep"),) if self.alpha > 0 else ()
 
-    @property
-    def _adapting(self) -> Phase:
-        return Phase(name="adapt", steps=1, batch="full", lr=self.alpha)
-
-    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        return {"weights": run.ends["meta"].end if self.alpha > 0 else run.end}, state
+    def personal_after(self, run: LocalRun, received: Tensors, state: Tensors) -> ModelState:
+        return run.ends["adapt"].model if self.alpha > 0 else run.model
 
 
 def halves(batch: Batch) -> tuple[Batch, Batch]:

@@ -165,7 +165,7 @@ def test_without_noise_there_is_no_epsilon() -> None:
 # --- what is refused ----------------------------------------------------------------------------------
 
 COVERED = "fedavg fedprox fedavgm fedadam fedyogi fedsam fedntd feddecorr fedetf fedlc fedrs mixup_local fedser"
-COVERED += " clsprox clsnorm fedavg_local"
+COVERED += " clsprox clsnorm fedavg_local perfedavg"
 
 
 def test_the_methods_that_are_covered() -> None:

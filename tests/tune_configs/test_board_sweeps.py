@@ -40,11 +40,11 @@ def test_methods_differ_in_what_is_searched_alone(name: str, profile: str) -> No
     sweep = load(f"board.{name}", profile, [], SWEEPS).sweep
     verdicts = [(trial.seed, trial.experiment) for trial in plan(sweep)]
     assert [one.to_mapping()["algorithm"]["name"] for _, one in verdicts] == 5 * [*METHODS[name]]
-    assert all(one.data.test_part == seed for seed, one in verdicts) and sweep.seeds == fair.SEEDS
+    assert all(one.data.test_part == seed for seed, one in verdicts) and sweep.seeds == board.SEEDS
     apart = {"algorithm": None}
     assert len({str({**one.to_mapping(), **apart}) for _, one in verdicts}) == 5
     for side in sweep.tuned:
-        assert len(side.candidates()) == 8
+        assert len(side.candidates()) == 12
 
 
 @each("name", METHODS)
@@ -53,18 +53,18 @@ def test_candidates_are_scored_on_rows_that_nobody_trains_on(name: str) -> None:
     named = load(f"board.{name}", "laptop", [], SWEEPS)
     for side in named.sweep.tuned[:2]:
         trials = plan(searching(named, side).sweep)
-        assert len(trials) == len({trial.experiment.digest for trial in trials}) == 8 * 2
+        assert len(trials) == len({trial.experiment.digest for trial in trials}) == 12 * 2
         assert {trial.experiment.data.validation for trial in trials} == {0.1}
-        assert not {trial.seed for trial in trials} & {*fair.SEEDS}
+        assert not {trial.seed for trial in trials} & {*fair.SEEDS, *board.SEEDS}
 
 
 def test_a_method_of_ones_own_has_as_many_candidates() -> None:
     """Kills: a side with fewer rates than its fields leave room for, or more; a task that is none."""
-    for fields in ({}, {"algorithm.mu": (0.1, 1.0)}, {"algorithm.mu": (0.01, 0.1, 1.0, 2.0)}):
+    for fields in ({}, {"algorithm.mu": (0.1, 1.0)}, {"algorithm.mu": (0.01, 0.1, 1.0)}):
         found = board.beside_fedavg("laptop", "fedprox", fields)
-        assert [len(side.candidates()) for side in found.tuned] == [8, 8]
-    for fields in ({"algorithm.mu": (0.1, 1.0, 2.0)}, {board.RATE: (0.1, 0.2)}):
-        with pytest.raises(ConfigError, match="do not come to eight candidates"):
+        assert [len(side.candidates()) for side in found.tuned] == [12, 12]
+    for fields in ({"algorithm.mu": (0.1, 0.2, 0.5, 1.0, 2.0)}, {board.RATE: (0.1, 0.2)}):
+        with pytest.raises(ConfigError, match="do not come to twelve candidates"):
             board.beside_fedavg("laptop", "fedprox", fields)
     with pytest.raises(ConfigError, match="is none of the board"):
         board.beside_fedavg("laptop", "fedprox", task="mnist")
