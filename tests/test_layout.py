@@ -56,7 +56,7 @@ HOUSE = House(ROOT)
 KNOWN_TO_ALGORITHMS = ("engine.algorithm", "engine.base", "engine.models.model", "engine.models.outline")
 # Limits of what ``python -m tests.support.measure`` prints. The aims: 20,000 and 8,500 lines of code, 35,000 words of
 # docs, 150 lines of README.
-CODE_LINES = {"engine": 24_011, "fedskew": 11_419, "algorithms": 3_527}
+CODE_LINES = {"engine": 24_011, "fedskew": 11_419, "algorithms": 3_531}
 REPEATED_NAMES = 40
 DOCS_WORDS = 35_000
 README_LINES = 150
