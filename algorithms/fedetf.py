@@ -16,8 +16,8 @@ head's gradient g the part along E alone is taken, <g, E> E, which is SGD's step
 
 In the released code a class that the client lacks counts as one of a single row, log 1 = 0, and takes part; here and in
 the formula it does not. The paper's projection layer is the model's last below the head, or ``model.projection=true``:
-where features come of a ReLU, cosines with E_c end at about 0.7. Its fine-tuning of
-projection and classifier by turns is left out; ``evaluation.fine_tune_epochs`` trains all numbers of a head.
+where features come of a ReLU, cosines with E_c end at about 0.7. Its fine-tuning of projection and classifier by turns
+is left out; ``evaluation.fine_tune_epochs`` trains all numbers of a head.
 """
 
 from __future__ import annotations

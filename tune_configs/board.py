@@ -39,7 +39,6 @@ RATES = {  # as many rates as the candidates leave room for
     4: (0.02, 0.05, 0.1, 0.2),
     3: (0.03, 0.08, 0.2),
     2: (0.05, 0.15),
-    1: (0.1,),
 }
 RATE = "local.lr"
 Fields = Mapping[str, Sequence[Any]]  # dotted keys -> what is tried
